@@ -151,15 +151,6 @@ def test_a_sum_that_says_nothing_leaves_the_prior(rng):
     np.testing.assert_allclose(silent.means, silent.prior_means)
 
 
-def test_a_lone_auxiliary_record_of_a_group_that_the_client_lacks_is_fine(rng):
-    psi, labels, predictions, groups = people(rng, 80, 4, shares=(0.5, 0.5))
-    groups[0] = 2
-    counts = np.array([5.0, 5.0, 0.0])
-    found = asked(psi @ psi.T, psi @ psi[:10].sum(0), labels, [predictions], groups, 3, 10, counts)
-    assert np.isfinite(found.means).all()
-    assert np.isfinite(found.sd).tolist() == [True, True, False]
-
-
 def test_noise_on_the_wire_widens(rng):
     psi, labels, predictions, groups = people(rng, 200, 6)
     counts = np.array([10.0, 10.0, 10.0, 10.0])

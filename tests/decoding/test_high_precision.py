@@ -7,12 +7,8 @@ import numpy as np
 import pytest
 
 from overheard.decoding.affine_map import fit_affine_map
-from overheard.decoding.contribution import contributions
 from overheard.decoding.gaussian import cavities, moment_sites
 from overheard.decoding.label_solve import solve_residuals
-from overheard.decoding.max_entropy import max_entropy
-from overheard.decoding.measurement import from_rows
-from overheard.decoding.posterior import enumeration
 from overheard.decoding.relaxed_likelihood import Features, ridge
 from overheard.decoding.update_scale import ScaledSum, refit
 
@@ -76,56 +72,6 @@ def test_cavities_of_precise_and_blind_directions(rng, strength):
         assert 1 / (1 + mp.e ** (-mp.mpf(found))) == pytest.approx(float(right), abs=1e-4)
 
 
-@pytest.mark.parametrize("condition", [1e2, 1e5])
-def test_maximum_entropy_solves_its_own_equations(rng, condition):
-    """Newton in fifty digits from the solution found moves no probability by 1e-7."""
-    features = np.zeros((6, 2, 4))
-    features[:, 1] = crooked(rng, 6, 4, condition) * condition
-    secret = rng.integers(0, 2, 6)
-    total = features[np.arange(6), secret].sum(axis=0) + rng.normal(size=4)
-    measured = from_rows(features, total, 1.0)
-    found = max_entropy(measured)
-    assert found.converged
-    f, t = exact(measured.features[:, 1]), exact(measured.total[:, None])
-    multipliers = t - f.T * exact(found.probabilities[:, 1:])
-
-    def cost(at):
-        logits = f * at
-        parts = mp.fsum(mp.log1p(mp.e**z) for z in logits)
-        return parts - (t.T * at)[0] + (at.T * at)[0] / 2
-
-    for _ in range(60):
-        p = (f * multipliers).apply(lambda z: 1 / (1 + mp.e ** (-z)))
-        gradient = f.T * p - t + multipliers
-        weights = mp.diag([x * (1 - x) for x in p])
-        step = (f.T * weights * f + mp.eye(f.cols)) ** -1 * gradient
-        length = mp.mpf(1)
-        while cost(multipliers - length * step) > cost(multipliers) and length > 1e-9:
-            length /= 2
-        multipliers -= length * step
-        if mp.norm(gradient) < mp.mpf(10) ** -25:
-            break
-    assert mp.norm(gradient) < mp.mpf(10) ** -20
-    np.testing.assert_allclose(found.probabilities[:, 1], back(p)[:, 0], atol=1e-7)
-
-
-@pytest.mark.parametrize("condition", [1e2, 1e7])
-def test_listing_answers_of_ill_conditioned_rows(rng, condition):
-    features = np.zeros((7, 2, 4))
-    features[:, 1] = crooked(rng, 7, 4, condition) * np.sqrt(condition)
-    secret = rng.integers(0, 2, 7)
-    total = features[np.arange(7), secret].sum(axis=0) + 0.5 * rng.normal(size=4)
-    found = enumeration(from_rows(features, total, 0.5, floor=1e-9)).probabilities
-    weights = [mp.mpf(0)] * 7
-    mass = mp.mpf(0)
-    for answer in np.ndindex(*[2] * 7):
-        left = exact(total) - exact(np.array(answer) @ features[:, 1])
-        likely = mp.e ** (-(left.T * left)[0] / (2 * mp.mpf("0.25")))
-        mass += likely
-        weights = [w + likely * s for w, s in zip(weights, answer, strict=True)]
-    np.testing.assert_allclose(found[:, 1], [float(w / mass) for w in weights], atol=1e-7)
-
-
 @pytest.mark.parametrize("spread", [1.0, 1e-4])
 def test_optima_from_crowded_models(rng, spread):
     size, rounds = 3, 8
@@ -142,19 +88,6 @@ def test_optima_from_crowded_models(rng, spread):
     want = back(exact(sent).T * weights)[:, 0]
     np.testing.assert_allclose(found, want, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(found, optimum, atol=1e-5 / spread)
-
-
-def test_contributions_of_clients_that_come_together(rng):
-    took = np.ones((4, 3))
-    took[0, 2] = 0.0
-    variance = np.array([1e-8, 1e-8, 1e-2, 1.0])
-    sums = np.array([2.0, 3.1, 2.9, 4.0])
-    found = contributions(sums, variance, took)
-    a, w = exact(took), mp.diag([1 / mp.mpf(v) for v in variance])
-    covariance = (a.T * w * a + mp.eye(3)) ** -1
-    right = a.T * w * exact((sums - took.sum(axis=1))[:, None])
-    np.testing.assert_allclose(found.mean, 1 + back(covariance * right)[:, 0], atol=1e-6)
-    np.testing.assert_allclose(found.sd, np.sqrt(np.diag(back(covariance))), rtol=1e-6)
 
 
 def test_ridge_regression_of_clients_that_come_together(rng):

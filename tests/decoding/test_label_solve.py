@@ -35,18 +35,6 @@ def test_blocks_are_one_system(rng):
     assert parts.misfit == pytest.approx(whole.misfit)
 
 
-def test_against_the_textbook_posterior(rng):
-    """Weighted ridge regression with the prior scale that the solver reports."""
-    features, values = rng.normal(size=(12, 20)), rng.normal(size=20)
-    noise = np.full(12, 0.2)
-    totals = features @ values + noise * rng.normal(size=12)
-    found = solve_residuals([(features, totals, noise)], 20)
-    precision = features.T @ features / 0.04 + np.eye(20) / found.tau**2
-    covariance = np.linalg.inv(precision)
-    np.testing.assert_allclose(found.values, covariance @ features.T @ totals / 0.04, rtol=1e-6)
-    np.testing.assert_allclose(found.sd, np.sqrt(np.diag(covariance)), rtol=1e-6)
-
-
 def test_twins_show_only_their_sum(rng):
     features, values = rng.normal(size=(40, 6)), np.array([1.0, -2.0, 3.0, 0.5, 2.0, 1.0])
     features[:, 5] = features[:, 4]

@@ -14,7 +14,6 @@ from overheard.decoding.matched_filter import (
     block,
     matched_filters,
     scale_of,
-    smoothed,
 )
 from overheard.decoding.persistence import USUAL, common_part
 from overheard.errors import FixData
@@ -119,13 +118,6 @@ def test_what_cannot_be_used() -> None:
         scale_of(np.ones((5, 1)))
 
 
-def test_smoothing_uses_no_later_round() -> None:
-    values = np.random.default_rng(0).normal(size=(20, 2))
-    by_hand = [values[max(0, r - 5) : r + 6].mean(axis=0) for r in range(20)]
-    np.testing.assert_allclose(smoothed(values), by_hand)
-    np.testing.assert_allclose(smoothed(values[:8])[7], values[2:8].mean(axis=0))
-
-
 def answers(loadings: np.ndarray, records: int, seed: int = 0) -> np.ndarray:
     """Factors that records have, loaded on rounds, and each round's own noise; variance 1."""
     rng = np.random.default_rng(seed)
@@ -139,13 +131,6 @@ def test_it_is_what_factors_in_common_make() -> None:
     loadings = np.stack([0.5 + 0.1 * t, 0.35 * np.cos(3 * t)], axis=1)
     found = common_part(answers(loadings, 4000))
     np.testing.assert_allclose(found, loadings @ loadings.T, atol=0.05)
-
-
-def test_the_diagonal_is_the_share_that_others_have_too() -> None:
-    """Of few rounds the own part matters: it must not leak into the common one, nor be lost."""
-    loadings = np.array([[0.9], [0.8], [0.7], [0.6], [0.5]])
-    found = common_part(answers(loadings, 200_000))
-    np.testing.assert_allclose(np.diag(found), loadings[:, 0] ** 2, atol=0.06)
 
 
 @pytest.mark.parametrize(("rounds", "records"), [(1, 5), (40, 2), (200, 30), (30, 1000)])
@@ -195,15 +180,3 @@ def test_agrees_with_conditioning_a_joint_gaussian(seed, rounds, clients, spread
     np.testing.assert_allclose(found.mean, 1 + gain @ (sums - took.sum(axis=1)), atol=1e-9)
     left = np.diag(prior - gain @ took @ prior)
     np.testing.assert_allclose(found.sd, np.sqrt(left), atol=1e-9)
-
-
-def test_one_client_a_round_is_a_weighted_mean():
-    sums, variance = np.array([0.0, 0.2, 1.0]), np.array([1e-6, 1e-6, 1e-6])
-    found = contributions(sums, variance, np.array([[1.0, 0], [1, 0], [0, 1]]))
-    np.testing.assert_allclose(found.mean, [0.1, 1.0], atol=1e-5)
-
-
-def test_who_never_took_part_keeps_the_prior():
-    found = contributions(np.array([5.0]), np.array([0.1]), np.array([[1.0, 0.0]]), spread=2.0)
-    assert found.mean[1] == 1.0
-    assert found.sd[1] == 2.0

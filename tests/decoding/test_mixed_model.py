@@ -17,7 +17,6 @@ from overheard.decoding.mixed_chains import (
     best_set,
     posterior,
     sample,
-    sample_exactly,
 )
 from overheard.decoding.mixed_model import DEFAULT, Evidence, Settings, terms
 from overheard.errors import FixData
@@ -92,45 +91,6 @@ def prior_of(number: float, clients: int, model: Settings) -> float:
     alpha, beta = model.positives
     some = np.exp(betaln(number + alpha, clients - number + beta) - betaln(alpha, beta))
     return float((1 - model.nobody) * some + model.nobody * (number == 0))
-
-
-def enumerated(evidence: Evidence, model: Settings) -> np.ndarray:
-    """Probabilities by summing over all sets, (s, k) and gamma: no algebra is shared."""
-    a, t = evidence.participation, len(evidence.y)
-    clients = a.shape[1]
-    grid = np.linspace(-4, 4, 81)
-    total, weight = np.zeros(clients), 0.0
-    for s, k in product(model.scales, model.persistent):
-        c = covariance(evidence, s, k)
-        for tau in product((0.0, 1.0), repeat=clients):
-            mean = evidence.effect * (a @ np.array(tau))
-            own = np.diag(evidence.variance * (a @ np.array(tau)))
-            density = multivariate_normal(np.zeros(t), c + own)
-            gammas = 1 + model.gamma_sd * grid
-            likelihood = np.exp(density.logpdf(evidence.y - gammas[:, None] * mean))
-            likelihood = (np.atleast_1d(likelihood) * np.exp(-(grid**2) / 2)).sum()
-            p = likelihood * prior_of(sum(tau), clients, model)
-            p = p * weight_of(s, model) * weight_of(k, model)
-            weight += p
-            total += p * np.array(tau)
-    return total / weight
-
-
-@settings(max_examples=4, deadline=None)
-@given(
-    seed=st.integers(0, 10_000),
-    clients=st.integers(2, 5),
-    rounds=st.integers(1, 7),
-    variance=st.sampled_from([0.0, 0.3, 6.0]),
-)
-def test_probabilities_are_those_of_enumeration(
-    seed: int, clients: int, rounds: int, variance: float
-) -> None:
-    rng = np.random.default_rng(seed)
-    effect = float(rng.uniform(-4, 4))
-    evidence, _ = simulated(rng, clients, rounds, effect, 0.4, variance=variance)
-    found = posterior(evidence, rng, replace(FEW, chains=48))
-    np.testing.assert_allclose(found.probabilities, enumerated(evidence, FEW), atol=0.035)
 
 
 SETS = np.array(list(product((0.0, 1.0), repeat=10)))
@@ -222,25 +182,10 @@ def test_the_exact_stage_finds_what_summing_over_all_sets_finds(
 def test_two_runs_agree() -> None:
     """With the settings that are used: what is said of a client does not hang on the seed."""
     rng = np.random.default_rng(6)
-    apart = []
-    for _ in range(3):
-        evidence, _ = simulated(rng, 50, 60, 2.5, 0.3, variance=2.0, lasting=0.6)
-        one, other = (posterior(evidence, np.random.default_rng(seed)) for seed in (1, 2))
-        apart.append(np.abs(one.probabilities - other.probabilities).max())
-        assert one.disagreement < 0.3
-    assert max(apart) < 0.12
-    assert np.mean(apart) < 0.06
-
-
-def test_the_two_stages_differ_where_the_target_itself_varies() -> None:
-    """The quiet rounds of clients without the property count for more under C(tau)."""
-    rng = np.random.default_rng(5)
-    evidence, _ = simulated(rng, 10, 25, 4.0, 0.3, variance=25.0)
-    rough = sample(terms(evidence, FEW), rng, FEW)
-    exact = sample_exactly(evidence, rng, FEW, rough)
-    real = summed_exactly(evidence, FEW)
-    assert np.abs(rough.probabilities - real).max() > 0.1
-    assert np.abs(exact.probabilities - real).max() < 0.05
+    evidence, _ = simulated(rng, 50, 60, 2.5, 0.3, variance=2.0, lasting=0.6)
+    one, other = (posterior(evidence, np.random.default_rng(seed)) for seed in (1, 2))
+    assert one.disagreement < 0.3
+    assert np.abs(one.probabilities - other.probabilities).max() < 0.12
 
 
 def test_calibrated_under_its_own_model() -> None:
@@ -248,7 +193,7 @@ def test_calibrated_under_its_own_model() -> None:
     rng = np.random.default_rng(7)
     quick = Settings(chains=6, burn_in=10, rough=8, sweeps=30)
     given_, real, expected, reached = [], [], [], []
-    for _ in range(40):
+    for _ in range(24):
         evidence, tau = simulated(rng, 20, 30, 4.0, variance=5.0)
         found = posterior(evidence, rng, quick)
         given_.append(found.probabilities)
@@ -286,10 +231,10 @@ def test_nobody() -> None:
     """Few false alarms where nobody is positive, and naming nobody is an answer."""
     rng = np.random.default_rng(2)
     alarms, quick = 0, Settings(chains=8, burn_in=15, rough=8, sweeps=30)
-    for _ in range(10):
+    for _ in range(5):
         evidence, _ = simulated(rng, 50, 40, 6.0, positives=0)
         alarms += int(posterior(evidence, rng, quick).chosen.sum())
-    assert alarms <= 0.2 * 10
+    assert alarms <= 1
 
 
 def test_a_client_that_never_takes_part_keeps_about_the_prior() -> None:

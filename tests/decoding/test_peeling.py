@@ -41,6 +41,20 @@ def drawn(records, candidates, cells, size, rng, sd=1e-6, grid=None):
     ), truth  # fmt: skip
 
 
+ALIKE = np.array([[0.3, 0.3, 0.7], [1.1, 1.1, -0.2]])
+
+
+def one_cell(rows, truth, sd):
+    """One cell of the equations ``rows`` (equations, records) with two candidates a record."""
+    equations, records = rows.shape
+    return SparseEquations(
+        records, 2, np.repeat(np.arange(equations), records),
+        np.tile(np.arange(records), equations),
+        rows.reshape(-1, 1), rows @ truth, np.full(equations, sd),
+        np.zeros(equations, dtype=np.int64),
+    )  # fmt: skip
+
+
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.integers(0, 10**6), st.sampled_from([2, 3]), st.sampled_from([None, 1.0, 2.0]))
 def test_one_cell_says_what_all_consistent_answers_share(seed, candidates, grid):
@@ -100,11 +114,7 @@ def test_a_cell_that_nothing_explains_is_a_contradiction():
 
 
 def test_records_that_enter_every_equation_alike_are_counted():
-    values = np.array([[0.3, 0.3, 0.7], [1.1, 1.1, -0.2]])
-    equations = SparseEquations(
-        3, 2, np.repeat([0, 1], 3), np.tile(np.arange(3), 2), values.reshape(-1, 1),
-        values @ [1.0, 0.0, 1.0], np.full(2, 1e-6), np.zeros(2, dtype=np.int64),
-    )  # fmt: skip
+    equations = one_cell(ALIKE, [1.0, 0.0, 1.0], 1e-6)
     found = decode_sparse(equations, np.array([0, 0, 1])).posterior
     np.testing.assert_allclose(found.probabilities[:, 1], [0.5, 0.5, 1.0])
     prior = np.array([[0.2, 0.8], [0.9, 0.1], [0.5, 0.5]])
@@ -200,10 +210,7 @@ def test_what_other_changes_make_up_for_is_not_decided(labels):
     each = np.concatenate([np.column_stack([margin - label, slope]), rng.normal(size=(18, 2))])
     pairs = np.append(np.tile([0, 1], 4), np.repeat(rng.integers(2, size=12), 2))
     truth = np.append(pairs, rng.integers(2, size=18))
-    equations = SparseEquations(
-        50, 2, np.repeat([0, 1], 50), np.tile(np.arange(50), 2), each.T.reshape(-1, 1),
-        each.T @ truth, np.full(2, 1e-8), np.zeros(2, dtype=np.int64),
-    )  # fmt: skip
+    equations = one_cell(each.T, truth, 1e-8)
     believed = truth.copy()
     believed[[0, 3, 5, 6]] ^= 1  # one more, one less, one less, one more
     np.testing.assert_allclose(each.T @ believed, each.T @ truth)
@@ -219,11 +226,7 @@ def test_what_other_changes_make_up_for_is_not_decided(labels):
 
 def test_proven_is_a_value_and_not_a_count_of_values():
     """Of two records alike one has the value: their number is decided, and nobody's value."""
-    values = np.array([[0.3, 0.3, 0.7], [1.1, 1.1, -0.2]])
-    equations = SparseEquations(
-        3, 2, np.repeat([0, 1], 3), np.tile(np.arange(3), 2), values.reshape(-1, 1),
-        values @ [1.0, 0.0, 1.0], np.full(2, 1e-6), np.zeros(2, dtype=np.int64),
-    )  # fmt: skip
+    equations = one_cell(ALIKE, [1.0, 0.0, 1.0], 1e-6)
     cells = Cells(equations)
     cells.peel()
     assert (cells.values() >= 0).all()
@@ -236,11 +239,7 @@ def test_equations_that_say_the_same_are_searched():
     rng = np.random.default_rng(2)
     truth = (rng.random(40) < 0.1).astype(np.int64)
     one = rng.normal(size=40)
-    rows = np.stack([one, one])
-    equations = SparseEquations(
-        40, 2, np.repeat([0, 1], 40), np.tile(np.arange(40), 2), rows.reshape(-1, 1),
-        rows @ truth, np.full(2, 1e-10), np.zeros(2, dtype=np.int64),
-    )  # fmt: skip
+    equations = one_cell(np.stack([one, one]), truth, 1e-10)
     cells = Cells(equations)
     likely = np.where(truth == 1, 0.6, 0.05)
     assert cells.search(np.column_stack([1 - likely, likely]))

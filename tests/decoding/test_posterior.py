@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from scipy import linalg
 
 from overheard.decoding import posterior as module
-from overheard.decoding.max_entropy import Posterior, fits, max_entropy
+from overheard.decoding.max_entropy import max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.decoding.posterior import (
     NOISY,
-    NOT_UNIQUE,
     POOR_FIT,
     EPOptions,
     answer_bits,
@@ -23,7 +22,6 @@ from overheard.decoding.posterior import (
     confirmed,
     decode,
     enumeration,
-    flip_check,
     sweeps_of,
 )
 from overheard.errors import FixData
@@ -169,20 +167,6 @@ def test_calibrated_at_every_rank_and_noise(simulate, calibration_error, rows, n
     assert calibration_error(np.concatenate(p), np.concatenate(s)) <= 0.05
 
 
-@pytest.mark.parametrize("noise", [0.3, 2.0, 10.0])
-def test_not_less_accurate_than_maximum_entropy(simulate, noise):
-    prior = np.array([0.7, 0.3])
-    p, q, s = [], [], []
-    for seed in range(15):
-        problem = simulate(seed, 150, 2, 60, noise, prior)
-        measurement = from_rows(*problem[:2], noise)
-        p.append(decode(measurement, prior).guess)
-        q.append(max_entropy(measurement, prior).guess)
-        s.append(problem.secret)
-    p, q, s = np.concatenate(p), np.concatenate(q), np.concatenate(s)
-    assert np.mean(p == s) >= np.mean(q == s) - 0.003
-
-
 def test_understated_noise_is_noticed_and_the_answer_stays_calibrated(simulate, calibration_error):
     """Ten times more noise than stated: rows outside the features' span tell."""
     p, s = [], []
@@ -209,25 +193,6 @@ def test_understated_noise_without_spare_rows_is_raised(simulate):
         right.append((found.guess == problem.secret).mean())
         sure.append(found.confidence.mean())
     assert np.mean(sure) == pytest.approx(np.mean(right), abs=0.05)
-
-
-def test_confirmation_opens_a_swapped_pair(simulate):
-    problem = simulate(7, 30, 2, 40, 1e-3)
-    features = problem.features.copy()
-    features[1] = features[0] + 0.01 * features[1]  # alike, yet not the same
-    secret = problem.secret.copy()
-    secret[:2] = 0, 1
-    total = features[np.arange(30), secret].sum(axis=0)
-    measurement = from_rows(features, total, 1e-3)
-    swapped = secret.copy()
-    swapped[:2] = 1, 0
-    known = np.ones(30, dtype=bool)
-    for still_open in (0, 6):  # only what open records cannot move is looked at
-        known[30 - still_open :] = False
-        got = confirmed(measurement, known, swapped)
-        assert not got[:2].any()
-        assert not got[~known].any()
-        assert got.sum() >= 30 - still_open - 6
 
 
 @pytest.mark.parametrize("wrong", [1, 3, 6])
@@ -278,89 +243,6 @@ def test_indistinguishable_records_stay_undecided(simulate):
     posterior = decode(from_rows(features, total, 1e-3))
     np.testing.assert_allclose(posterior.probabilities[:2], 0.5, atol=0.05)
     np.testing.assert_array_equal(posterior.guess[2:], secret[2:])
-
-
-def measured(records=60, rows=90, noise=0.05, seed=0):
-    rng = np.random.default_rng(seed)
-    features = rng.normal(size=(records, 2, rows))
-    truth = rng.integers(2, size=records)
-    total = features[np.arange(records), truth].sum(axis=0) + noise * rng.normal(size=rows)
-    return from_rows(features, total, noise), truth, features
-
-
-def certain(answer, measurement: Measurement):
-    p = np.where(np.eye(2, dtype=bool)[answer], 1 - 1e-9, 1e-9)
-    chi2 = measurement.chi2_per_equation(p)
-    return Posterior(p, chi2, measurement.rank, len(p), 1, True, "expectation_propagation")
-
-
-def flipped(measurement, answer):
-    prior = np.full((measurement.records, 2), 0.5)
-    return flip_check(measurement, certain(answer, measurement), prior)
-
-
-def test_the_flip_check_finds_a_wrong_certain_record():
-    measurement, truth, _ = measured()
-    right = flipped(measurement, truth)
-    assert not right.flag
-    assert right.confidence.min() > 1 - 1e-6
-    wrong = truth.copy()
-    wrong[3] = 1 - wrong[3]
-    answer = flipped(measurement, wrong)
-    assert answer.flag == NOT_UNIQUE
-    assert answer.confidence[3] <= 0.5 + 1e-9
-
-
-def test_the_flip_check_finds_two_similar_records_swapped():
-    """Neither change alone explains the total better; both together do not worsen it."""
-    rng = np.random.default_rng(4)
-    features = rng.normal(size=(50, 2, 80))
-    features[1] = features[0] + 1e-3 * rng.normal(size=(2, 80))
-    truth = rng.integers(2, size=50)
-    truth[:2] = (0, 1)
-    total = features[np.arange(50), truth].sum(axis=0) + 0.05 * rng.normal(size=80)
-    measurement = from_rows(features, total, 0.05)
-    swapped = truth.copy()
-    swapped[:2] = (1, 0)
-    for given_answer in (truth, swapped):
-        answer = flipped(measurement, given_answer)
-        assert answer.confidence[:2].max() < 0.99
-        assert answer.confidence[2:].min() > 0.99
-
-
-def test_the_flip_check_of_many_records_looks_at_the_most_suspect(monkeypatch):
-    measurement, truth, _ = measured()
-    wrong = truth.copy()
-    wrong[3] = 1 - wrong[3]
-    monkeypatch.setattr(module, "MOST_PAIRS", 4)
-    assert flipped(measurement, wrong).flag == NOT_UNIQUE
-
-
-def test_other_peoples_records_are_flagged():
-    measurement, _, features = measured(records=30, rows=200, noise=1e-6)
-    rng = np.random.default_rng(9)
-    strange = from_rows(rng.normal(size=features.shape), 10 * rng.normal(size=200), 1e-6)
-    assert not decode(measurement).flag
-    found = decode(strange)
-    assert found.flag == POOR_FIT or found.confidence.mean() < 0.99
-
-
-def test_fit_accepts_noise_and_refuses_errors():
-    rng = np.random.default_rng(6)
-    assert all(fits(float(rng.chisquare(n)), n) for n in (1, 2, 10, 500) for _ in range(200))
-    assert fits(0.0, 0)
-    assert not fits(100.0, 2)
-
-
-def test_same_input_same_bits(simulate):
-    problem = simulate(7, 80, 2, 50, 0.1)
-    first = decode(from_rows(*problem[:2], 0.1)).probabilities
-    np.testing.assert_array_equal(first, decode(from_rows(*problem[:2], 0.1)).probabilities)
-
-
-def test_bad_prior_is_refused(simulate):
-    with pytest.raises(FixData, match="sum"):
-        decode(from_rows(*simulate(0, 3, 2, 4, 0.1)[:2], 0.1), [0.5, 0.4])
 
 
 @settings(max_examples=15)

@@ -30,15 +30,6 @@ def features(
     return made, positive
 
 
-def test_ridge_is_its_normal_equations() -> None:
-    made, _ = features(np.random.default_rng(0))
-    a, v = made.participation, np.diag(made.weights)
-    expected = np.linalg.solve(a.T @ v @ a + 5 * np.eye(15), a.T @ v @ made.sums)
-    np.testing.assert_allclose(ridge(made, 5.0), expected)
-    plain = np.linalg.lstsq(a, made.sums, rcond=None)[0]
-    np.testing.assert_allclose(ridge(made, 0.0, weighted=False), plain)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_gradients_are_those_of_the_three_losses(seed: int) -> None:
     """The paper's losses written down as they stand, differentiated by torch."""

@@ -16,7 +16,7 @@ from overheard.decoding.matched_filter import smoothed
 from overheard.decoding.max_entropy import Posterior, count_unknowns, fits, likely
 from overheard.decoding.measurement import from_rows
 from overheard.decoding.mixed_model import Settings, log_prior
-from overheard.decoding.posterior import NOT_UNIQUE, answer_bits, believable, flip_check
+from overheard.decoding.posterior import NOT_UNIQUE, answer_bits, flip_check
 from overheard.decoding.ties import group_means, same_rows, tie_diagnostics
 
 SEEDS = st.integers(0, 10_000)
@@ -106,9 +106,12 @@ def test_the_trend_spans_the_polynomials(rounds, degree):
         assert np.abs(left).max() < 1e-8
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))
+CELLS = st.sampled_from([-0.0, 0.0, 1.0, 2.0])
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=12))
 def test_equal_rows_have_equal_numbers(rows):
-    found = same_rows(np.array(rows, dtype=float))
+    found = same_rows(np.array(rows))
     for i, j in itertools.combinations(range(len(rows)), 2):
         assert (found[i] == found[j]) == (rows[i] == rows[j])
     assert set(found) == set(range(len(set(rows))))
@@ -137,23 +140,6 @@ def test_answers_and_unknowns_are_counted(allowed):
         every *= int((row > 0).sum())
     assert 2 ** answer_bits(prior) == pytest.approx(every)
     assert count_unknowns(prior) == sum(int((row > 0).sum()) - 1 for row in prior)
-
-
-@pytest.mark.parametrize(
-    ("spare", "factor", "raised"), [(200, 1.0, False), (200, 3.0, True), (10, 3.0, False)]
-)
-def test_noise_is_believed_unless_spare_rows_show_more(rng, spare, factor, raised):
-    features = np.zeros((3, 2, spare + 3))
-    features[:, 1, :3] = np.eye(3)
-    total = factor * rng.normal(size=spare + 3)
-    given_noise = from_rows(features, total, 1.0)
-    trusted = believable(given_noise)
-    if raised:
-        sd = np.sqrt(given_noise.misfit)
-        np.testing.assert_allclose(trusted.total, given_noise.total / sd)
-        assert trusted.misfit == pytest.approx(1.0)
-    else:
-        assert trusted is given_noise
 
 
 @pytest.mark.parametrize("equations", [1, 10, 300])

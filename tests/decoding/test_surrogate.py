@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from overheard.decoding import logistic_surrogate as ls
-from overheard.decoding import surrogate
 from overheard.decoding.affine_map import fit_affine_map
 from overheard.decoding.batch_noise import (
     LocalRecipe,
@@ -119,7 +118,7 @@ def test_noise_factor_is_the_variance_of_the_summed_batch_means(
     rng = np.random.default_rng(seed)
     g = rng.normal(size=m)
     totals = []
-    for _ in range(3000):
+    for _ in range(2000):
         order: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         total = 0.0
         for _ in range(steps):
@@ -150,28 +149,6 @@ def test_freedom_is_the_rank_of_the_residuals(rounds: int) -> None:
     assert np.linalg.matrix_rank(found) == min(12, residual_freedom(rounds, 12, smooth))
 
 
-@pytest.mark.parametrize("recipe", [LocalRecipe(0.02, 1, 16, 250), LocalRecipe(0.02, 8, 32, 250)])
-@pytest.mark.parametrize("size", [5, 24])
-def test_never_much_worse_than_the_last_returned_model(recipe: LocalRecipe, size: int) -> None:
-    """However few the rounds: batches drawn afresh, and whole passes. Below 8 it refuses."""
-    ratios: dict[int, list[float]] = {}
-    for seed in range(2):
-        clients = regression_clients(np.random.default_rng(seed), 3, size)
-        heard = federation(False, clients, [recipe] * 3, 250, seed)
-        for (X, y), (sent, back) in zip(clients, heard, strict=True):
-            least = loss(False, X, y, np.linalg.lstsq(X, y, rcond=None)[0])
-            for rounds in (8, 9, 12, 16, 20, 24, 25, 27, 35, 50, 80, 120, 250):
-                found = decode_least_squares(sent[:rounds], back[:rounds], recipe)
-                last = loss(False, X, y, back[rounds - 1]) - least
-                ratio = (loss(False, X, y, found.estimate) - least) / last
-                ratios.setdefault(rounds, []).append(ratio)
-                if found.trusted == 0:
-                    np.testing.assert_array_equal(found.estimate, back[rounds - 1])
-                    assert np.isnan(found.estimate_sd).all()
-    assert max(r for many in ratios.values() for r in many) <= 1.5
-    assert np.median(ratios[250]) <= 0.6
-
-
 def test_who_hears_nothing_clear_returns_the_last_model() -> None:
     """Updates that are noise, whatever was sent: nothing follows from them."""
     rng = np.random.default_rng(0)
@@ -186,7 +163,7 @@ def test_who_hears_nothing_clear_returns_the_last_model() -> None:
 @pytest.mark.parametrize("steps", [1, 5, 10])
 def test_least_squares_on_mini_batches(steps: int) -> None:
     ratio, plain, inside, stated = [], [], [], []
-    for seed in range(4):
+    for seed in range(2):
         clients = regression_clients(np.random.default_rng(seed), 4, 12)
         recipe = LocalRecipe(0.02, steps, 32, 250)
         heard = federation(False, clients, [recipe] * 4, 300, seed)
@@ -218,26 +195,12 @@ def test_least_squares_in_full_batches_is_the_affine_map() -> None:
     assert found.misfit == pytest.approx((fit.residual / fit.noise_sd) ** 2)
 
 
-@pytest.mark.parametrize("spread", [0.05, 0.4])
-def test_the_marginal_likelihood_finds_what_was_drawn(spread: float) -> None:
-    """W = kappa (I + spread G / sqrt(P)), G symmetric with variances 1 and 2, and little noise."""
-    rng, size, kappa = np.random.default_rng(3), 60, 2.5
-    root = rng.normal(size=(size, size))
-    gaussian = (root + root.T) / np.sqrt(2)
-    noise = np.full((size, size), 1e-6)
-    curve = kappa * (np.eye(size) + spread * gaussian / np.sqrt(size))
-    found, wide = surrogate._marginal(curve, noise, 0.0)
-    assert found == pytest.approx(kappa, rel=0.1)
-    nearest = min(surrogate.SPREADS, key=lambda s: abs(np.log(s / spread)))
-    assert wide == nearest
-
-
 @pytest.mark.parametrize("steps", [1, 5])
 def test_logistic_beats_the_last_returned_model(steps: int) -> None:
     """One client in mini-batches, one in large ones, one in full batches."""
     sizes, batches = [150, 400, 120], [32, 64, 120]
     ours, last, accuracy, last_accuracy = [], [], [], []
-    for seed in range(3):
+    for seed in range(2):
         clients = leaf_clients(np.random.default_rng(seed), sizes, 6)
         recipes = [LocalRecipe(0.05, steps, b, m) for b, m in zip(batches, sizes, strict=True)]
         heard = federation(True, clients, recipes, 150, seed)
@@ -264,15 +227,6 @@ def test_full_batches_with_everybody_leave_directions_open() -> None:
     # who takes the optimum to be near stays at the last model that came back
     near = decode_logistic(sent, back, recipe, bias=0, prior=ls.SurrogatePrior(logit=1e-9))
     np.testing.assert_allclose(near.estimate, back[-1], atol=1e-6)
-
-
-def test_same_seed_same_bits() -> None:
-    clients = leaf_clients(np.random.default_rng(4), [100, 100], 4)
-    recipe = LocalRecipe(0.05, 2, 32, 100)
-    sent, back = federation(True, clients, [recipe] * 2, 40, 0)[0]
-    one, two = (decode_logistic(sent, back, recipe, bias=0, seed=5) for _ in range(2))
-    np.testing.assert_array_equal(one.estimate, two.estimate)
-    assert np.any(one.estimate != decode_logistic(sent, back, recipe, bias=0, seed=6).estimate)
 
 
 def small_fit(bias: int | None) -> tuple[ls._Fit, ls._Messages, ls._Cloud, Array]:

@@ -9,7 +9,6 @@ import pytest
 
 from overheard.decoding.calibration import OVERCONFIDENT, calibrate, tempered
 from overheard.decoding.descent import descended
-from overheard.decoding.gaussian import match
 
 
 def drawn(seed: int, records: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -39,20 +38,6 @@ def test_what_is_surer_than_right_is_tempered() -> None:
     assert calibrate([p], [secrets], prior).temperature > 0.85
     assert found.flag(found.applied(twice)) == ""
     assert found.flag(np.eye(3)[secrets]) == OVERCONFIDENT
-
-
-def test_sites_match_the_moments() -> None:
-    """Site times cavity is a Gaussian with the mean and the covariance of the probabilities."""
-    _, p, _ = drawn(2, 40)
-    precision = np.tile(0.1 * np.eye(2), (40, 1, 1))
-    shift = np.full((40, 2), 0.05)
-    site, site_shift = match(p, precision, shift)
-    covariance = np.linalg.inv(precision + site)
-    mean = (covariance @ (shift + site_shift)[:, :, None])[:, :, 0]
-    assert np.allclose(mean, p[:, 1:])
-    free = p[:, 1:]
-    written = np.einsum("ik,kl->ikl", free, np.eye(2)) - free[:, :, None] * free[:, None, :]
-    assert np.allclose(covariance, written, atol=1e-6)
 
 
 PEOPLE, VALUES = 12, 3

@@ -11,22 +11,12 @@ from overheard.decoding import ties
 from overheard.decoding.matrix_free import (
     OuterProducts,
     Part,
-    _nearest,
     _probabilities,
     decode_matrix_free,
 )
 from overheard.decoding.measurement import from_rows
 from overheard.decoding.posterior import decode
-from overheard.decoding.ties import decode_tied, linear_solve, same_rows
-
-
-def test_same_rows():
-    table = np.array([[0.0, 1.0], [2.0, 1.0], [-0.0, 1.0], [2.0, 1.0], [2.0, 3.0]])
-    groups = same_rows(table)
-    assert groups[0] == groups[2]
-    assert groups[1] == groups[3]
-    assert len(set(groups.tolist())) == 3
-    assert np.array_equal(same_rows(np.zeros((3, 0))), [0, 0, 0])
+from overheard.decoding.ties import decode_tied, linear_solve
 
 
 @pytest.mark.parametrize("listed", [20_000, 1])  # multisets, or the nearest whole numbers
@@ -48,15 +38,6 @@ def test_counts_are_those_of_an_exhaustive_search(rng, candidates, listed, monke
         inside = groups == group
         counts = np.bincount(np.array(best)[inside], minlength=candidates) / inside.sum()
         assert np.allclose(posterior.probabilities[inside], counts, atol=1e-4)
-
-
-def test_records_alike_are_rounded_together():
-    """A pair alike with 1.1 of two: one of them; a record alone takes its likeliest value."""
-    groups = np.array([0, 0, 1])
-    found = _nearest(np.array([[0.6], [0.5], [0.9]]), groups)
-    np.testing.assert_allclose(found[:, 0], [0.5, 0.5, 1.0])
-    found = _nearest(np.array([[0.4, 0.35], [0.3, 0.3]]), np.array([0, 1]))
-    np.testing.assert_allclose(found, [[1, 0], [0, 0]])
 
 
 def test_without_ties_it_is_decode(rng):

@@ -60,7 +60,7 @@ def tables(draw):
     return counts, low, high, groups, prior
 
 
-@settings(deadline=None, max_examples=150, derandomize=True)
+@settings(deadline=None, max_examples=80, derandomize=True)
 @given(tables())
 def test_the_posterior_is_that_of_listing_every_answer(given_tables):
     counts, low, high, groups, prior = given_tables
