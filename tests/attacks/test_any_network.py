@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import GROUPS, simulated
+from federations import GROUPS, summed
 from torch import nn
 
 from overheard.attacks.attribute.joint_decode import JointDecode
@@ -71,21 +71,36 @@ def as_module(monkeypatch: pytest.MonkeyPatch) -> Any:
     return changed
 
 
-def test_attributes(federate: Any, as_module: Any) -> None:
-    recording = federate(MLP, **ONE)
-    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
-    search = CosMatching(phases=("pre1",), steps=5, temperatures=(1.0,))
-    for attack in (MaxEntropy(), ModelBasedGlobal(), search):
-        fast, slow = launch(attack, view, 0), launch(attack, as_module(view), 0)
-        np.testing.assert_allclose(fast.probabilities, slow.probabilities, atol=1e-6)
-    truth = recording.truth()["0"]["s"]
-    assert (launch(MaxEntropy(), as_module(view), 0).choice() == truth).all()
+def the_same(attack: Any, view: View, as_module: Any, answers: str = "probabilities") -> None:
+    found = [getattr(launch(attack, v, 0), answers) for v in (view, as_module(view))]
+    np.testing.assert_allclose(*found, rtol=1e-6, atol=1e-6)
 
 
-def test_pairs_of_attribute_and_label(federate: Any, as_module: Any) -> None:
-    view = observe(federate(MLP, change=by_class, **ONE), EAVESDROPPER, attribute("s"), "0")
-    fast, slow = launch(JointDecode(), view, 0), launch(JointDecode(), as_module(view), 0)
-    np.testing.assert_allclose(fast.probabilities, slow.probabilities, atol=1e-6)
+SEARCH = CosMatching(phases=("pre1",), steps=5, temperatures=(1.0,))
+LABELS, BY_GROUP = {"audit": {"label": True}}, {"people": 60, "audit": {**GROUPS, "auxiliary": 40}}
+
+
+@pytest.mark.parametrize(
+    ("target", "attack", "settings", "answers"),
+    [
+        (attribute("s"), MaxEntropy(), {}, "probabilities"),
+        (attribute("s"), ModelBasedGlobal(), {}, "probabilities"),
+        (attribute("s"), SEARCH, {}, "probabilities"),
+        (attribute("s"), JointDecode(), {"change": by_class}, "probabilities"),
+        (membership("s"), CandidateDecode(), {"audit": {"membership": 30}}, "probabilities"),
+        (LABEL, LinearDecode(), {"algorithm": "fedsgd", **LABELS}, "values"),
+        (LABEL, BayesGroups(), {"algorithm": "fedsgd", **BY_GROUP}, "means"),
+    ],
+)
+def test_a_module_is_read_as_its_dense_twin(
+    federate: Any, as_module: Any, target: Any, attack: Any, settings: Any, answers: str
+) -> None:
+    view = observe(federate(MLP, **{**ONE, **settings}), SERVER, target, "0")
+    the_same(attack, view, as_module, answers)
+
+
+def test_what_needs_a_dense_last_layer_says_so(federate: Any, as_module: Any) -> None:
+    view = observe(federate(MLP, change=by_class, **ONE), SERVER, attribute("s"), "0")
     with pytest.raises(ChooseAnotherAttack, match="a last layer that is dense"):
         launch(Statistics(), as_module(view), 0)
 
@@ -103,37 +118,8 @@ def test_known_records_against_an_unknown_rest(federate: Any, as_module: Any) ->
     assert slow >= 0.75
 
 
-def test_members(federate: Any, as_module: Any) -> None:
-    recording = federate(MLP, audit={"membership": 30}, **ONE)
-    view = observe(recording, SERVER, membership("s"), "0")
-    fast, slow = launch(CandidateDecode(), view, 0), launch(CandidateDecode(), as_module(view), 0)
-    np.testing.assert_allclose(fast.probabilities, slow.probabilities, atol=1e-6)
-
-
 def test_sums(tmp_path: Path, as_module: Any) -> None:
-    content = {
-        "data": {"source": "digits", "options": {"victim": 20, "participants": 3}},
-        "model": MLP,
-        "training": {"rounds": 2, "learning_rate": 0.1, "weighting": "equal"},
-        "defence": [{"name": "secure_sum"}],
-        "audit": {"attributes": ["c043"]},
-    }
-    recording = simulated(tmp_path / "run", content)
+    recording = summed(tmp_path / "run", model=MLP, victim=20, participants=3, rounds=2)
     threat = SECURE_SERVER.granting(EverybodysRecords)
     view = observe(recording, threat, attribute("c043"), recording.clients[0])
-    fast, slow = launch(SumDecode(), view, 0), launch(SumDecode(), as_module(view), 0)
-    np.testing.assert_allclose(fast.probabilities, slow.probabilities, atol=1e-6)
-
-
-def test_groups(federate: Any, as_module: Any) -> None:
-    settings = {**ONE, "algorithm": "fedsgd", "people": 60, "audit": {**GROUPS, "auxiliary": 40}}
-    view = observe(federate(MLP, **settings), SERVER, LABEL, "0")
-    fast, slow = launch(BayesGroups(), view, 0), launch(BayesGroups(), as_module(view), 0)
-    np.testing.assert_allclose(fast.means, slow.means, rtol=1e-6)
-
-
-def test_labels(federate: Any, as_module: Any) -> None:
-    settings = {**ONE, "algorithm": "fedsgd", "audit": {"label": True}}
-    view = observe(federate(MLP, **settings), EAVESDROPPER, LABEL, "0")
-    fast, slow = launch(LinearDecode(), view, 0), launch(LinearDecode(), as_module(view), 0)
-    np.testing.assert_allclose(fast.values, slow.values, rtol=1e-6, atol=1e-6)
+    the_same(SumDecode(), view, as_module)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import guessed, simulated
+from federations import digits, guessed
 
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.data.dealing import VICTIM
@@ -29,15 +29,10 @@ def attack(tmp_path_factory):
     """The guess, the truth and the first update's norm under these defences."""
 
     @functools.cache
-    def make(*defences, told=True, hidden=32, rounds=1):
-        options = {"victim": 200, "participants": 1, "attributes": [COLUMN]}
-        config = {
-            "data": {"source": "digits", "options": options},
-            "model": {"name": "mlp", "hidden": [hidden]},
-            "training": {"rounds": rounds, "learning_rate": 0.1},
-            "defence": [dict(d) for d in defences],
-        }
-        recording = simulated(tmp_path_factory.mktemp("defended") / "run", config)
+    def make(*defences, told=True, rounds=1):
+        path = tmp_path_factory.mktemp("defended") / "run"
+        defence, model = [dict(d) for d in defences], {"name": "mlp", "hidden": [32]}
+        recording = digits(path, model, victim=200, defence=defence, rounds=rounds)
         threat = EAVESDROPPER if told else EAVESDROPPER.without(AppliedDefence)
         view = observe(recording, threat, attribute(COLUMN), VICTIM)
         norm = float(np.linalg.norm(view.know(Link).updates()[0]))
@@ -113,14 +108,9 @@ def test_every_round_has_its_own_scale(attack):
 
 
 def compressed(path: Path, model: dict[str, Any], defence: dict[str, Any], told: bool) -> float:
-    config = {
-        "data": {"source": "digits", "options": {"victim": 60, "attributes": [COLUMN]}},
-        "model": model,
-        "training": {"rounds": 2, "learning_rate": 0.1},
-        "defence": [defence],
-    }
     threat = SERVER if told else SERVER.without(AppliedDefence)
-    return accuracy(*guessed(MaxEntropy(), simulated(path, config), COLUMN, VICTIM, threat))
+    recording = digits(path, model, defence=[defence])
+    return accuracy(*guessed(MaxEntropy(), recording, COLUMN, VICTIM, threat))
 
 
 @pytest.mark.parametrize("model", [{"name": "mlp", "hidden": [8]}, {"name": "logistic"}])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import guessed, simulated
+from federations import guessed, summed
 
 from overheard.attacks import front
 from overheard.attacks.attribute.sum_decode import SumDecode
@@ -18,7 +18,6 @@ from overheard.evaluation.audit import audit
 from overheard.evaluation.metrics import attribute_hits, calibration_error
 from overheard.transcript.knowledge import AuxiliaryData, EverybodysRecords
 from overheard.transcript.observe import observe
-from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import launch
@@ -26,15 +25,8 @@ from overheard.transcript.view import launch
 pytestmark = pytest.mark.slow
 
 
-def summed(path: Path, hidden: int = 8, noise: float = 0.0, **training: Any) -> Recording:
-    options = {"victim": 25, "participants": 5, "attributes": ["c043"]}
-    config = {
-        "data": {"source": "digits", "options": options},
-        "model": {"name": "mlp", "hidden": [hidden]},
-        "training": {"rounds": 4, "learning_rate": 0.1, "weighting": "equal", **training},
-        "defence": [{"name": "gaussian", "sd": noise}] * bool(noise) + [{"name": "secure_sum"}],
-    }
-    return simulated(path, config)
+def network(hidden: int) -> dict[str, Any]:
+    return {"name": "mlp", "hidden": [hidden]}
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.6])
@@ -50,7 +42,7 @@ def test_sums_of_five_clients_tell_everybodys_secret(tmp_path: Path, participati
 
 def test_a_model_smaller_than_the_federation_hides_some(tmp_path: Path) -> None:
     """81 numbers a sum for 125 secrets, one round: not all, and it knows."""
-    run = summed(tmp_path / "run", hidden=1, rounds=1)
+    run = summed(tmp_path / "run", model=network(1), rounds=1)
     guesses, secrets = [], []
     for client in run.clients:
         guess, secret = guessed(SumDecode(), run, "c043", client, SECURE_SERVER)
@@ -66,7 +58,7 @@ def test_a_model_smaller_than_the_federation_hides_some(tmp_path: Path) -> None:
 
 
 def test_noise_that_it_is_told_of_leaves_calibrated_doubt(tmp_path: Path) -> None:
-    run = summed(tmp_path / "run", noise=0.01)
+    run = summed(tmp_path / "run", defence=[{"name": "gaussian", "sd": 0.01}])
     guess, secret = guessed(SumDecode(), run, "c043", "victim", SECURE_SERVER)
     sure = guess.probabilities.max(axis=1).mean()
     assert sure < 0.95
@@ -76,7 +68,7 @@ def test_noise_that_it_is_told_of_leaves_calibrated_doubt(tmp_path: Path) -> Non
 def test_mini_batches_and_epochs_behind_a_sum(tmp_path: Path) -> None:
     """Three epochs of five batches, and a sum: not all, and it hardly claims more. A stranger would
     know nearly as much of these pixels, and so there are no auxiliary records."""
-    run = summed(tmp_path / "run", hidden=16, batch_size=5, epochs=3, learning_rate=0.02)
+    run = summed(tmp_path / "run", model=network(16), batch_size=5, epochs=3, learning_rate=0.02)
     hits, sure = [], []
     for client in run.clients[:2]:
         view = observe(run, SECURE_SERVER, attribute("c043"), client)
@@ -90,7 +82,7 @@ def test_mini_batches_and_epochs_behind_a_sum(tmp_path: Path) -> None:
 
 def test_clients_of_whom_nothing_is_known_are_noise(tmp_path: Path) -> None:
     """Three of five clients' records are known: far more than a stranger knows."""
-    run = summed(tmp_path / "run", hidden=64)
+    run = summed(tmp_path / "run", model=network(64))
     known, hits, sure, free = run.clients[:3], [], [], []
     for client in known:
         view = observe(run, SECURE_SERVER, attribute("c043"), client)

@@ -60,6 +60,8 @@ def test_members_and_their_attribute_from_one_update(pooled):
         assert 0.3 < member.mean() < 0.7
         assert np.array_equal(guess.choice(), member)
         assert np.array_equal(guess.attribute.choice()[member], truth["s"][member])
+        assert guess.diagnostics["fit"] == "good"
+        assert "flag" not in guess.diagnostics
 
 
 def test_inner_products_say_what_rows_say(pooled, rng):
@@ -180,13 +182,6 @@ def test_pools_need_members_and_strangers_and_no_twins():
 def test_too_many_strangers(pooled):
     with pytest.raises(FixConfig, match="leaves nothing for the clients"):
         pooled(strangers=100)
-
-
-def test_a_sound_pool_is_called_a_good_fit(pooled):
-    view, _ = look(pooled())
-    guess = launch(CandidateDecode(), view, 0)
-    assert guess.diagnostics["fit"] == "good"
-    assert "flag" not in guess.diagnostics
 
 
 def test_a_pool_without_any_member_is_flagged(pooled):

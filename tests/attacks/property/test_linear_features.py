@@ -40,9 +40,8 @@ FEW = DetectorSettings(shadows=200)
 METHODS = (GradientDisaggregation, Ols, Ridge, Prolin)
 
 
-@pytest.mark.parametrize("kind", ["inversion", "ascent"])
-def test_all_find_poisoners_with_many_rounds(asked: Asked, kind: str) -> None:
-    view, positive = asked(kind, rounds=80, batch_size=4)
+def test_all_find_poisoners_with_many_rounds(asked: Asked) -> None:
+    view, positive = asked("inversion", rounds=80, batch_size=4)
     for method in METHODS:
         guess = launch(method(detectors=FEW), view, 0)
         assert f1(guess.choice(), positive) >= 0.5, method.name  # a guess: 0.26
@@ -144,17 +143,6 @@ def test_free_riders_are_not_the_papers(asked: Asked) -> None:
     view, _ = asked("free-rider", rounds=4)
     with pytest.raises(ChooseAnotherAttack, match="matched_filter"):
         launch(Prolin(detectors=FEW), view, 0)
-
-
-def test_detector_learns() -> None:
-    rng = np.random.default_rng(0)
-    has = np.arange(1000) % 2 == 1
-    updates = (0.01 * rng.normal(size=(1000, 30))).astype(np.float32)
-    updates[has, 3] += 0.03
-    found = train_detector(updates, has, DetectorSettings(), rng)
-    assert np.abs(found.weights).argmax() == 3
-    assert found.mean_with > 0 > found.mean_without
-    assert found.overlap < 0.3
 
 
 def standardised(updates, has, settings, rng):

@@ -63,7 +63,7 @@ def test_finds_free_riders(asked: Asked, ride: str) -> None:
 def test_finds_holders_of_a_record(asked: Asked) -> None:
     """Targets differ in how far they stand out: the mean over several."""
     scores, given, real = [], [], []
-    for seed in range(3):
+    for seed in range(2):
         view, positive = asked("membership", rounds=60, records=5, seed=seed)
         guess = launch(QUICK, view, 0)
         scores.append(f1(guess.choice(), positive))
@@ -248,22 +248,3 @@ def test_draws_of_several_rounds_are_averaged() -> None:
     one_set = 2.0 / np.sqrt(4)
     assert error < 0.3 * one_set  # a geometric average over 10 sets: sqrt(1 / 19) = 0.23
     assert error > 0.18 * one_set
-
-
-def test_it_follows_a_model_that_moves() -> None:
-    rng = np.random.default_rng(1)
-    mean = np.ones((2, 50))
-    kept = _OwnMean(4, 2)
-    for _ in range(10):
-        kept.add(drawn(rng, mean, 4, 0.0))
-    for _ in range(16):
-        kept.add(drawn(rng, 3 * mean, 4, 0.0))
-    np.testing.assert_allclose(kept.value, 3 * mean.T, atol=0.03)
-
-
-def test_without_memory_the_last_draws_count() -> None:
-    rng = np.random.default_rng(2)
-    kept = _OwnMean(4, 0)
-    for size in (1.0, 5.0, 2.0):
-        kept.add(drawn(rng, size * np.ones((2, 30)), 4, 0.0))
-    np.testing.assert_allclose(kept.value, 2.0)
