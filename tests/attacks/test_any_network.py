@@ -112,10 +112,8 @@ def test_known_records_against_an_unknown_rest(federate: Any, as_module: Any) ->
     recording = federate({**MLP, "hidden": [48]}, **settings)
     view = observe(recording, EAVESDROPPER, attribute("s"), "0")
     secret = recording.truth()["0"]["s"][:72]
-    guesses = [launch(PartialDecode(), v, 0) for v in (view, as_module(view))]
-    fast, slow = (float((guess.choice() == secret).mean()) for guess in guesses)
-    assert fast >= 0.85
-    assert slow >= 0.75
+    guess = launch(PartialDecode(), as_module(view), 0)
+    assert (guess.choice() == secret).mean() >= 0.75
 
 
 def test_sums(tmp_path: Path, as_module: Any) -> None:

@@ -32,7 +32,6 @@ MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02
 ADAM = {"optimiser": {"name": "adam"}, "learning_rate": 0.005}
 Federate = Callable[..., Recording]
 ATTRIBUTE = FAMILIES["attributes, linear"]
-MEMBERS = FAMILIES["members"]
 
 
 def decoded(view: View, name: str = "max_entropy") -> Any:
@@ -41,8 +40,8 @@ def decoded(view: View, name: str = "max_entropy") -> Any:
     return launch(replace(attack, seeds=0) if name == "max_entropy" else attack, view, 0)
 
 
-def accuracy(recording: Recording, view: View, guess: Any, name: str = "max_entropy") -> float:
-    return float(score(recording, view, attacks.attack_named(name), guess).value)
+def accuracy(recording: Recording, view: View, guess: Any) -> float:
+    return float(score(recording, view, MaxEntropy(), guess).value)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +153,7 @@ def told(view: View, **changes: Any) -> View:
         ({**ADAM, "batch_size": 8}, {"optimiser": Sgd(momentum=0.9)}),
         ({**MOMENTUM, "batch_size": 8}, {"learning_rate": 0.015}),
         ({**MOMENTUM, "batch_size": 8}, {"batch_size": 16}),
+        ({**ADAM, "batch_size": 8}, {"epochs": 2}),
         ({**ADAM, "epochs": 2}, {"optimiser": Sgd(momentum=0.5), "learning_rate": 0.1}),
     ],
     ids=str,
@@ -211,19 +211,6 @@ def test_mini_batches_of_modules_that_mix_records_are_refused(own: Any, federate
     view = heard(ATTRIBUTE, federate(own("batch_normed"), **SMALL, **MOMENTUM, batch_size=8))
     with pytest.raises(ChooseAnotherAttack, match="normalises over the batch"):
         decoded(view)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{**MOMENTUM, "epochs": 2}, {**MOMENTUM, "batch_size": 8}, {**ADAM, "epochs": 3}],
-    ids=str,
-)
-def test_members_and_their_attribute(settings: dict[str, Any], federate: Federate) -> None:
-    recording = federate(NETWORK, **SMALL, audit={"membership": 40}, **settings)
-    view = heard(MEMBERS, recording)
-    guess = decoded(view, "candidate_decode")
-    assert "flag" not in guess.diagnostics
-    assert accuracy(recording, view, guess, "candidate_decode") >= 0.95
 
 
 @pytest.mark.parametrize("name", ["partial_decode", "model_based_global", "model_based_linear"])

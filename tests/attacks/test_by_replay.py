@@ -12,8 +12,6 @@ from federations import FAMILIES, heard, score
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.by_replay import (
     DEFAULT,
-    _least_sure,
-    best_pairs,
     likeliest,
     single_changes,
 )
@@ -36,17 +34,6 @@ def test_fewer_equations_than_records(federate: Federate) -> None:
     assert score(recording, view, MaxEntropy(), guess).value == 1.0
 
 
-def test_those_least_sure_are_doubted_and_no_others() -> None:
-    found = np.column_stack([np.full(200, 1e-9), np.full(200, 1 - 1e-9)])
-    found[7], found[11] = (0.1, 0.9), (0.999, 0.001)
-    belief = _least_sure(found, 32)
-    doubted = np.flatnonzero(belief.max(axis=1) < 1)
-    assert {7, 11} <= set(doubted)
-    assert 2 < len(doubted) < 50
-    assert (belief.argmax(axis=1) == found.argmax(axis=1)).all()
-    assert 0.1 < belief[11, 1] < 0.5
-
-
 @pytest.mark.parametrize(("n", "values", "absent"), [(4, 3, 0), (5, 2, 0), (5, 3, 1)])
 def test_the_likeliest_of_all(n: int, values: int, absent: int) -> None:
     """Of all answers with at most two records otherwise, and as many members."""
@@ -65,12 +52,3 @@ def test_the_likeliest_of_all(n: int, values: int, absent: int) -> None:
     assert tuple(made[0]) == tuple(choice)
     if len(single_changes(choice, values)[0]) <= 32:
         assert [tuple(a) for a in made[1:]] == expected
-
-
-def test_pairs_that_are_ruled_out_are_not_tried() -> None:
-    choice = np.zeros(4, dtype=np.int64)
-    record, other = single_changes(choice, 2)
-    score = np.full((4, 4), -np.inf)
-    score[1, 3] = score[3, 1] = 1.0
-    made = best_pairs(choice, (record, other), score, np.ones(2, dtype=bool), 64)
-    assert made.tolist() == [[0, 1, 0, 1]]

@@ -158,14 +158,22 @@ def summed(path: Path, seed: int = 0, defence: Sequence[Any] = (), **settings: A
     return digits(path, seed=seed, defence=secure, **{**usual, **settings})
 
 
-def _property(path: Path, seed: int = 0) -> Recording:
-    options = {"seed": seed, "clients": 10, "records": 8, "auxiliary": 300}
+def digit_images(
+    path: Path,
+    seed: int = 0,
+    model: dict[str, Any] | None = None,
+    property_: dict[str, Any] | None = None,
+    options: dict[str, int] | None = None,
+    **training: Any,
+) -> Recording:
+    """Images of digits of which only sums are heard; three clients have a property."""
+    usual = {"seed": seed, "clients": 10, "records": 8, "auxiliary": 300}
     content = {
         "seed": seed,
-        "data": {"source": "digits_images", "options": options},
-        "model": {"name": "logistic"},
-        "training": {"rounds": 10, "learning_rate": 0.01, "participation": 0.4},
-        "property": {"kind": "membership", "positives": 3},
+        "data": {"source": "digits_images", "options": usual | (options or {})},
+        "model": {"name": "logistic"} if model is None else model,
+        "training": {"rounds": 10, "learning_rate": 0.01, "participation": 0.4, **training},
+        "property": {"kind": "membership", "positives": 3, **(property_ or {})},
         "defence": [{"name": "secure_sum"}],
     }
     return simulated(path, content)
@@ -246,7 +254,7 @@ FAMILIES = {
         SERVER, "label", ("single_record",),
     ),
     "properties": Family(
-        _property, SECURE_SERVER, "property.membership",
+        digit_images, SECURE_SERVER, "property.membership",
         ("gradient_disaggregation", "matched_filter", "nobody", "ols", "prolin", "ridge"),
     ),
 }  # fmt: skip

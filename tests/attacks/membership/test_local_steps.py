@@ -62,6 +62,8 @@ def asked(recording: Recording, column: str = "v0", client: str = "a") -> Any:
         {"batch_size": 64, "epochs": 4},  # every batch is all of them
         {"batch_size": 8, "steps": 6},
         {"batch_size": 8, "algorithm": "fedprox", "proximal": 0.1},
+        {"batch_size": 8, "optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02},
+        {"epochs": 3, "optimiser": {"name": "adam"}, "learning_rate": 0.005},
     ],
     ids=str,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import simulated
+from federations import digit_images
 
 from overheard.evaluation.detection import answers_of
 from overheard.transcript.knowledge import Sums
@@ -37,17 +37,11 @@ def asked(tmp_path: Path) -> Asked:
         property_: dict[str, Any] | None = None,
         **training: Any,
     ) -> tuple[View, np.ndarray]:
-        options = {"clients": clients, "records": records, "auxiliary": 600}
         usual = {"rounds": rounds, "learning_rate": 0.05, "participation": 0.25}
-        config = {
-            "seed": seed,
-            "data": {"source": "digits_images", "options": options},
-            "model": model,
-            "training": usual | training,
-            "property": {"kind": kind, "positives": 3, **(property_ or {})},
-            "defence": [{"name": "secure_sum"}],
-        }
-        recording = simulated(tmp_path / f"run-{next(made)}", config)
+        options = {"seed": 0, "clients": clients, "records": records, "auxiliary": 600}
+        asked_for = {"kind": kind, **(property_ or {})}
+        path = tmp_path / f"run-{next(made)}"
+        recording = digit_images(path, seed, model, asked_for, options, **usual | training)
         key = next(t for t in recording.targets if t.startswith("property."))
         target = client_property(key.removeprefix("property."))
         view = observe(recording, SECURE_SERVER, target, "")
