@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs.dense import factors, weighted_gradient
+from overheard.programs.networks import network
 from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
@@ -49,26 +49,17 @@ class ShareOfValues:
                 "works on one full-batch step a round; this client takes more"
             )
         labels = recipe.target.encode_values(view.know(Labels).values)
-        even = np.full(len(labels), 1 / len(labels))
         heard, pure = [], []
         for sent, update in zip(link.sent, link.updates(), strict=True):
             if len(heard) == self.rounds:
                 break
             heard.append(update / recipe.learning_rate)
-            pure.append([
-                weighted_gradient(
-                    recipe.dense,
-                    factors(
-                        recipe.dense,
-                        recipe.loss,
-                        sent.astype(np.float64),
-                        encode(recipe.encoding, records, {domain.column: value}),
-                        labels,
-                    ),
-                    even,
-                )
-                for value in domain.values
-            ])  # fmt: skip
+            theta, each = sent.astype(np.float64), []
+            for value in domain.values:
+                inputs = encode(recipe.encoding, records, {domain.column: value})
+                rows = network(recipe).rows(theta, inputs, labels)
+                each.append(rows.total() / len(labels))
+            pure.append(each)
         shares, misfit = nnls(np.concatenate(pure, axis=1).T, np.concatenate(heard))
         shares = (shares + 1e-9) / (shares + 1e-9).sum()
         probabilities = np.tile(shares, (len(labels), 1))

@@ -9,8 +9,7 @@ import pytest
 from trainings import recipe_of
 
 from overheard.programs import training
-from overheard.programs.dense import factors, weighted_gradient
-from overheard.programs.networks import initial
+from overheard.programs.networks import initial, network
 from overheard.programs.recipe import Dense, Recipe
 from overheard.programs.training import Schedule, Shards, local_training, shards
 
@@ -27,10 +26,9 @@ def people(rng: np.random.Generator) -> Shards:
 
 def all_at_once(recipe: Recipe, start: Any, data: Shards, rng: np.random.Generator) -> Any:
     """Every step for all clients together, nothing in place: slow and obviously right."""
-    theta = np.broadcast_to(start, (len(data), start.shape[-1]))
+    theta = np.tile(start, (len(data), 1))
     for inputs, labels, weights in Schedule(recipe, data, rng).one_by_one(theta.dtype, slice(None)):
-        pairs = factors(recipe.dense, recipe.loss, theta, inputs, labels)
-        step = weighted_gradient(recipe.dense, pairs, weights)
+        step = network(recipe).gradient(theta, rng)(inputs, labels, weights)
         if recipe.algorithm == "fedprox":
             busy = weights.any(axis=-1, keepdims=True)
             step = step + np.float32(recipe.proximal) * (theta - start) * busy

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overheard.programs.dense import (
+    DenseNetwork,
     factors,
     forward,
     predict,
     record_gradients,
     split,
-    weighted_gradient,
 )
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import initial
-from overheard.programs.recipe import Dense
+from overheard.programs.recipe import Dense, LeNet, pieces
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +61,11 @@ def problem(
     return theta, inputs, labels.astype(np.float64)
 
 
+def summed(loss: str, model: Dense, theta: np.ndarray, *batch: np.ndarray) -> np.ndarray:
+    """The weighted sums of gradients that a step takes."""
+    return DenseNetwork(model, loss).gradient(theta, np.random.default_rng(0))(*batch)
+
+
 @every_model
 def test_gradients_are_autograds(
     loss: str,
@@ -90,9 +95,9 @@ def test_a_weighted_sum_needs_no_gradients(loss: str, model: Dense) -> None:
     pairs = factors(model, loss, theta, inputs, labels)
     assert [a.shape[-1] for a, _ in pairs] == list(model.sizes[:-1])
     assert [delta.shape[-1] for _, delta in pairs] == list(model.sizes[1:])
-    summed = weighted_gradient(model, pairs, weights)
     each = record_gradients(model, loss, theta, inputs, labels)
-    assert np.allclose(summed, weights @ each, rtol=1e-12, atol=1e-12)
+    total = summed(loss, model, theta, inputs, labels, weights)
+    assert np.allclose(total, weights @ each, rtol=1e-12, atol=1e-12)
     # inner products of gradients from the factors alone, as decoders take them
     gram = sum((d @ d.T) * (a @ a.T + model.bias) for a, d in pairs)
     assert np.allclose(gram, each @ each.T, rtol=1e-10, atol=1e-10)
@@ -103,8 +108,7 @@ def test_many_clients_in_one_call_are_one_client_at_a_time(loss: str, model: Den
     theta, inputs, labels = problem(loss, model, seed=3, clients=(2, 3))
     weights = np.random.default_rng(3).random(labels.shape)
     together = record_gradients(model, loss, theta, inputs, labels)
-    pairs = factors(model, loss, theta, inputs, labels)
-    steps = weighted_gradient(model, pairs, weights)
+    steps = summed(loss, model, theta, inputs, labels, weights)
     losses = loss_named(loss).values(forward(model, theta, inputs)[-1], labels)
     for at in np.ndindex(2, 3):
         alone = record_gradients(model, loss, theta[at], inputs[at], labels[at])
@@ -115,27 +119,12 @@ def test_many_clients_in_one_call_are_one_client_at_a_time(loss: str, model: Den
 
 
 @every_model
-def test_leading_axes_broadcast(loss: str, model: Dense) -> None:
-    """One model on many clients' records, and many models on one client's records."""
-    theta, inputs, labels = problem(loss, model, seed=4, clients=(3,))
-    weights = np.ones_like(labels)
-    one_model = weighted_gradient(model, factors(model, loss, theta[0], inputs, labels), weights)
-    one_client = weighted_gradient(
-        model, factors(model, loss, theta, inputs[0], labels[0]), weights[0]
-    )
-    for c in range(3):
-        expected = record_gradients(model, loss, theta[0], inputs[c], labels[c]).sum(0)
-        assert np.allclose(one_model[c], expected, rtol=1e-12, atol=1e-12)
-        expected = record_gradients(model, loss, theta[c], inputs[0], labels[0]).sum(0)
-        assert np.allclose(one_client[c], expected, rtol=1e-12, atol=1e-12)
-
-
-@every_model
 def test_single_precision_stays_single(loss: str, model: Dense) -> None:
     theta, inputs, labels = (a.astype(np.float32) for a in problem(loss, model, seed=5))
     pairs = factors(model, loss, theta, inputs, labels)
     assert {a.dtype for pair in pairs for a in pair} == {np.dtype(np.float32)}
-    assert weighted_gradient(model, pairs, np.ones_like(labels)).dtype == np.float32
+    ones = np.ones_like(labels)
+    assert summed(loss, model, theta, inputs, labels, ones).dtype == np.float32
     assert loss_named(loss).values(predict(model, theta, inputs), labels).dtype == np.float32
 
 
@@ -172,15 +161,20 @@ def test_splitting_gives_views_in_the_order_of_the_layout() -> None:
     ]
 
 
-def test_initial_models_are_repeatable_and_within_torchs_range() -> None:
-    model = Dense(inputs=16, hidden=(50,), outputs=3)
+@pytest.mark.parametrize(
+    "model",
+    [
+        Dense(inputs=16, hidden=(50,), outputs=3),
+        LeNet(image=(2, 16, 18), filters=(2, 3), hidden=(7, 5), outputs=4),
+    ],
+)
+def test_initial_models_are_repeatable_and_within_torchs_range(model: Dense | LeNet) -> None:
     theta = initial(model, seed=4)
     assert np.array_equal(theta, initial(model, seed=4))
-    assert not np.array_equal(theta, initial(model, seed=5))
+    assert (theta != initial(model, seed=5)).all()
     assert not initial(model, 4, "zeros").any()
-    (w0, b0), (w1, b1) = split(model, theta)
-    for part, fan_in in [(w0, 16), (b0, 16), (w1, 50), (b1, 50)]:
-        assert part is not None
-        assert np.abs(part).max() <= fan_in**-0.5
-    assert np.abs(w0).max() > 0.98 / 4
-    assert abs(w0.mean()) < 0.02
+    reach = 0.0
+    for part in pieces(model.layout(), theta):
+        if part.ndim > 1:
+            reach = np.prod(part.shape[1:]) ** -0.5  # a layer's weight stands before its bias
+        assert reach / 3 < np.abs(part).max() <= reach

@@ -58,20 +58,6 @@ def test_predictions_are_torchs(name: str) -> None:
     np.testing.assert_allclose(both[0], expected, atol=1e-12)
 
 
-def test_start_is_within_torchs_bounds() -> None:
-    theta = initial(COLOUR, 3)
-    widths = {n: int(np.prod(s[1:])) for n, s in COLOUR.layout() if n.endswith("weight")}
-    start = 0
-    for name, shape in COLOUR.layout():
-        size = int(np.prod(shape))
-        reach = 1 / np.sqrt(widths[name.replace("bias", "weight")])
-        part = theta[start : start + size]
-        assert np.abs(part).max() <= reach
-        assert np.abs(part).max() > reach / 3
-        start += size
-    assert (theta != initial(COLOUR, 4)).all()
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_are_autograds(name: str) -> None:
     model = MODELS[name]

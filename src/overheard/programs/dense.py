@@ -97,20 +97,8 @@ def factors(
     return pairs[::-1]
 
 
-def weighted_gradient(model: Dense, pairs: Factors, weights: Array) -> Array:
-    """Sum over records of weight times gradient, flat (..., P)."""
-    parts: list[Array] = []
-    for a, delta in pairs:
-        weighted = delta * weights[..., None]
-        grad = weighted.swapaxes(-1, -2) @ a
-        parts.append(grad.reshape(*grad.shape[:-2], -1))
-        if model.bias:
-            parts.append(weighted.sum(axis=-2))
-    return np.concatenate(parts, axis=-1)
-
-
 def write_gradient(pairs: Factors, weights: Array, out: Layers) -> None:
-    """The same as `weighted_gradient`, written into layers of a vector that is there already."""
+    """Sums over records of weight times gradient, into layers of a vector (..., P)."""
     for (a, delta), (weight, bias) in zip(pairs, out, strict=True):
         weighted = delta * weights[..., None]
         np.matmul(weighted.swapaxes(-1, -2), a, out=weight)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import guessed
 from torch import nn
 
 from overheard.attacks.attribute.max_entropy import MaxEntropy
@@ -15,11 +16,8 @@ from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.programs import trusted
 from overheard.programs.private import update_noise
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
-from overheard.transcript.target import attribute
 from overheard.transcript.threat import SERVER
-from overheard.transcript.view import launch
 
 LENET = {"name": "lenet", "filters": [2, 3], "hidden": [6], "dropout": 0.2}
 
@@ -69,8 +67,7 @@ def test_a_module_of_ones_own_takes_private_steps_and_is_audited(
     for noise in (0.0, 50.0):
         steps = [{"name": "dp_sgd", "clip": 0.5, "noise": noise}]
         recording = federate(model, people=40, rounds=1, participation=1.0, defence=steps)
-        view = observe(recording, SERVER, attribute("s"), "0")
-        secret = recording.truth()["0"]["s"]
-        right.append(float((launch(MaxEntropy(), view, 0).choice() == secret).mean()))
+        guess, secret = guessed(MaxEntropy(), recording, threat=SERVER)
+        right.append(float((guess.choice() == secret).mean()))
     assert right[0] >= 0.95
     assert right[1] <= 0.8

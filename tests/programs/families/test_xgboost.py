@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from federations import recorded
+from federations import guessed, recorded
 
 from overheard.attacks import attack_named
 from overheard.errors import FixConfig, FixRecording, OverheardError
@@ -36,11 +36,8 @@ def federation(tmp_path_factory):
     return recorded(path, TREES, clients=2, people=80, rounds=16, participation=1.0)
 
 
-def decoded(recording, client="0", **known):
-    view = observe(recording, EAVESDROPPER, attribute("s"), client)
-    for piece in known.values():
-        view = view.knowing(piece)
-    return launch(attack_named("linear"), view, 0)
+def decoded(recording):
+    return guessed(attack_named("linear"), recording)[0]
 
 
 @pytest.mark.parametrize(
