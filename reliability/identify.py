@@ -30,8 +30,7 @@ from benchmarks import frame
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.data.dataset import Dataset
 from overheard.evaluation.replay import replays
-from overheard.federation.recorders.described import Description
-from overheard.federation.recorders.description import describe
+from overheard.federation.recorders.description import Description, describe
 from overheard.identify.recording import Found, identify
 from overheard.identify.search import OPTIMISERS, way
 from overheard.programs.recipe import Adam, Recipe

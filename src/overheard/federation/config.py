@@ -185,19 +185,24 @@ AnyDefence = Annotated[SerializeAsAny[Defence], BeforeValidator(parse_defence)]
 AnyRule = Annotated[SerializeAsAny[ServerRule], BeforeValidator(parse_rule)]
 
 
-def _kind_of_model(content: Any) -> type[Spec]:
-    """What a config's ``[model]`` is about: a network, or a program of some family."""
+def kind_of_model(content: Any, network: type[Spec]) -> type[Spec]:
+    """What a ``[model]`` is about: a network, or by its name a program of some family."""
     name = content.get("name") if isinstance(content, Mapping) else None
-    return settings_of(name) if isinstance(name, str) and name in families() else ModelConfig
+    return settings_of(name) if isinstance(name, str) and name in families() else network
 
 
-def _model(content: Any) -> Any:
-    if not isinstance(content, Mapping):
-        return content
-    return _kind_of_model(content).model_validate(dict(content))
+def model_or(network: type[Spec]) -> BeforeValidator:
+    """A ``[model]`` as what it is about."""
+
+    def read(content: Any) -> Any:
+        if not isinstance(content, Mapping):
+            return content
+        return kind_of_model(content, network).model_validate(dict(content))
+
+    return BeforeValidator(read)
 
 
-AnyModel = Annotated[ModelConfig | SerializeAsAny[Settings], BeforeValidator(_model)]
+AnyModel = Annotated[ModelConfig | SerializeAsAny[Settings], model_or(ModelConfig)]
 
 
 class Config(Spec):
@@ -273,7 +278,7 @@ def _refuse_unknown_keys(content: dict[str, Any], spec: type[Spec], name: str, a
             if isinstance(inner, type) and issubclass(inner, Spec)
         ]
         if kinds and issubclass(kinds[0], ModelConfig):
-            kinds = [_kind_of_model(value)]
+            kinds = [kind_of_model(value, ModelConfig)]
         # of several kinds the table's own name says which, and the check of types comes later
         if isinstance(value, dict) and len(kinds) == 1:
             _refuse_unknown_keys(value, kinds[0], name, f"{at}{key}.")

@@ -14,7 +14,7 @@ from overheard.errors import FixConfig, FixData
 from overheard.federation.attributes import columns_of, domains, refuse_function_of_public
 from overheard.federation.config import Config, DataConfig, ModelConfig
 from overheard.federation.defences.contract import Chain, chain
-from overheard.federation.pool import known_first, strangers
+from overheard.federation.pool import kept_out, known_first, strangers
 from overheard.federation.properties import Properties, settle
 from overheard.foreign.limits import check
 from overheard.programs.program import Program, Settings, family_named
@@ -271,17 +271,11 @@ def _label_secret(config: Config, dataset: Dataset) -> tuple[LabelSecret | None,
     values = domain_of(dataset.records, asked.group) if asked.group else ()
     if not asked.auxiliary:
         return LabelSecret(asked.group, values, None), dataset
-    rows = len(dataset.records)
-    if asked.auxiliary >= rows:
-        raise FixConfig(
-            f"audit.auxiliary = {asked.auxiliary} leaves nothing for the clients: there are "
-            f"{rows} records; ask for fewer"
-        )
-    order = stream(config.seed, "auxiliary").permutation(rows)
-    outside = np.zeros(rows, dtype=bool)
-    outside[order[: asked.auxiliary]] = True
-    auxiliary = dataset.records.take(outside).without(dataset.client)
-    kept = replace(dataset, records=dataset.records.take(~outside))
+    count, order = (
+        asked.auxiliary,
+        stream(config.seed, "auxiliary").permutation(len(dataset.records)),
+    )
+    auxiliary, kept = kept_out(dataset, order[:count], "audit.auxiliary", count)
     return LabelSecret(asked.group, values, auxiliary), kept
 
 

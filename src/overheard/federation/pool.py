@@ -32,24 +32,31 @@ def strangers(
     """
     if not count:
         return None, dataset
-    rows = len(dataset.records)
-    if count >= rows:
-        raise FixConfig(
-            f"audit.membership = {count} leaves nothing for the clients: there are {rows} records; "
-            "ask for fewer"
-        )
-    seen = dataset.records.without(dataset.client)
-    single = _single(seen, sensitive)
-    order = stream(seed, "strangers").permutation(rows)
+    single = _single(dataset.records.without(dataset.client), sensitive)
+    order = stream(seed, "strangers").permutation(len(dataset.records))
     chosen = order[single[order]][:count]
+    outside = kept_out(dataset, chosen, "audit.membership", count)
     if len(chosen) < count:
         raise FixData(
             f"audit.membership = {count}, but only {len(chosen)} records have no twin that agrees "
             "in everything public; ask for fewer strangers"
         )
-    outside = np.zeros(rows, dtype=bool)
-    outside[chosen] = True
-    return seen.take(outside), replace(dataset, records=dataset.records.take(~outside))
+    return outside
+
+
+def kept_out(
+    dataset: Dataset, chosen: NDArray[np.int64], setting: str, count: int
+) -> tuple[Records, Dataset]:
+    """Records that no client holds, and the dataset without them."""
+    rows = len(dataset.records)
+    if count >= rows:
+        raise FixConfig(
+            f"{setting} = {count} leaves nothing for the clients: there are {rows} records; "
+            "ask for fewer"
+        )
+    outside = np.isin(np.arange(rows), chosen)
+    seen = dataset.records.without(dataset.client).take(outside)
+    return seen, replace(dataset, records=dataset.records.take(~outside))
 
 
 def apart(outsiders: Records, clients: Iterable[Records], sensitive: Iterable[str]) -> Records:

@@ -21,8 +21,7 @@ from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import replays
 from overheard.federation.config import DataConfig, parse_config
 from overheard.federation.plan import load_data
-from overheard.federation.recorders.described import Description
-from overheard.federation.recorders.description import describe
+from overheard.federation.recorders.description import Description, describe
 from overheard.identify.clients import anybody, who_is_who
 from overheard.identify.evidence import Messages, Seen
 from overheard.identify.search import SOME, Fitted, effort, search, weighed

@@ -12,8 +12,7 @@ import numpy as np
 from overheard.data.dataset import Dataset, HeldOut
 from overheard.errors import FixConfig, OverheardError
 from overheard.federation.plan import Plan
-from overheard.federation.recorders.described import Description
-from overheard.federation.recorders.description import settled, wire_layout
+from overheard.federation.recorders.description import Description, settled, wire_layout
 from overheard.federation.recorders.factory import dense_of, layout_words
 from overheard.identify.evidence import Seen
 from overheard.identify.search import Structure

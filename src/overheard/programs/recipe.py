@@ -8,7 +8,7 @@ It contains no record and no secret. This module does not import torch.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,18 +62,53 @@ Epochs = Annotated[int, Field(ge=1, le=MOST_REPEATS)]
 """Local passes over a client's records: as many as anybody trains, not as many as fit a number."""
 
 
-class Dense(Spec):
+class Network(Spec):
+    """What every architecture has. ``wire_names``: a parameter's name to its name in the messages.
+
+    ``reuse``: how often a pass uses a weight, in time.
+    """
+
+    reuse: ClassVar[int] = 1
+    wire_names: dict[str, str] = {}
+
+    def own_layout(self) -> Layout:
+        """Our names and shapes of the parameters, layer by layer, weight before bias."""
+        raise NotImplementedError
+
+    def layout(self) -> Layout:
+        """The same by their names on the wire."""
+        return tuple((self.wire_names.get(name, name), shape) for name, shape in self.own_layout())
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum(int(np.prod(shape)) for _, shape in self.own_layout())
+
+    @property
+    def linear(self) -> bool:
+        """Are the outputs linear in the inputs?"""
+        return False
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """What no parameter's shape tells of it."""
+        return {}
+
+    def others(self) -> tuple[Self, ...]:
+        """Every network whose parameters have the same shapes, of those that are known."""
+        return (self,)
+
+
+class Dense(Network):
     """Dense layers with one activation between them. No hidden layer: a linear model."""
 
     architecture: Literal["dense"] = "dense"
-    reuse: ClassVar[int] = 1
     idle: ClassVar[tuple[str, ...]] = ()
     inputs: int = Field(ge=1)
     hidden: tuple[int, ...] = ()
     outputs: int = Field(default=1, ge=1)
     activation: Literal["relu", "tanh", "sigmoid"] = "relu"
     bias: bool = True
-    wire_names: dict[str, str] = {}
 
     @field_validator("hidden")
     @classmethod
@@ -91,11 +126,9 @@ class Dense(Spec):
 
     @property
     def choices(self) -> dict[str, str]:
-        """What no parameter's shape tells of it."""
         return {"activation": self.activation} if self.hidden else {}
 
-    def others(self) -> tuple[Dense, ...]:
-        """Every network whose parameters have the same shapes."""
+    def others(self) -> tuple[Self, ...]:
         kinds = get_args(Dense.model_fields["activation"].annotation) if self.hidden else ()
         return tuple(self.model_copy(update={"activation": k}) for k in kinds) or (self,)
 
@@ -109,25 +142,18 @@ class Dense(Spec):
 
     @property
     def linear(self) -> bool:
-        """Are the outputs linear in the inputs?"""
         return not self.hidden
 
-    def layout(self) -> Layout:
-        """Names on the wire and shapes, layer by layer, weight before bias."""
+    def own_layout(self) -> Layout:
         named: list[tuple[str, tuple[int, ...]]] = []
         for layer, (fan_in, fan_out) in enumerate(zip(self.sizes, self.sizes[1:], strict=False)):
             named.append((f"layers.{layer}.weight", (fan_out, fan_in)))
             if self.bias:
                 named.append((f"layers.{layer}.bias", (fan_out,)))
-        return tuple((self.wire_names.get(name, name), shape) for name, shape in named)
-
-    @property
-    def size(self) -> int:
-        """Number of parameters."""
-        return sum(int(np.prod(shape)) for _, shape in self.layout())
+        return tuple(named)
 
 
-class LeNet(Spec):
+class LeNet(Network):
     """Two 5x5 convolutions, each followed by ReLU and 2x2 max pooling; then dense layers with ReLU.
 
     ``dropout`` stands before the first dense layer and between the dense layers (0: none). The
@@ -135,17 +161,14 @@ class LeNet(Spec):
     """
 
     architecture: Literal["lenet"] = "lenet"
-    linear: ClassVar[bool] = False
-    choices: ClassVar[dict[str, str]] = {}
     bias: ClassVar[bool] = True
     idle: ClassVar[tuple[str, ...]] = ()
-    reuse: ClassVar[int] = 30  # how often a pass uses a weight, in time: convolutions move
+    reuse: ClassVar[int] = 30  # convolutions move
     image: tuple[int, int, int]
     filters: tuple[int, int] = (10, 20)
     hidden: tuple[int, ...] = (50,)
     outputs: int = Field(default=10, ge=2)
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    wire_names: dict[str, str] = {}
 
     @model_validator(mode="after")
     def _large_enough(self) -> LeNet:
@@ -154,10 +177,6 @@ class LeNet(Spec):
         if min((*self.filters, *self.hidden), default=1) < 1:
             raise ValueError("every layer needs at least one filter or unit")
         return self
-
-    def others(self) -> tuple[LeNet, ...]:
-        """Every network whose parameters have the same shapes, of those that are known."""
-        return (self,)
 
     @property
     def inputs(self) -> int:
@@ -169,8 +188,7 @@ class LeNet(Spec):
         height, width = (((side - 4) // 2 - 4) // 2 for side in self.image[1:])
         return self.filters[1] * height * width
 
-    def layout(self) -> Layout:
-        """Names on the wire and shapes, layer by layer, weight before bias."""
+    def own_layout(self) -> Layout:
         named: list[tuple[str, tuple[int, ...]]] = []
         channels = (self.image[0], *self.filters)
         for number, (before, after) in enumerate(pairwise(channels), 1):
@@ -180,15 +198,10 @@ class LeNet(Spec):
         for number, (before, after) in enumerate(pairwise(widths), 1):
             named.append((f"fc{number}.weight", (after, before)))
             named.append((f"fc{number}.bias", (after,)))
-        return tuple((self.wire_names.get(name, name), shape) for name, shape in named)
-
-    @property
-    def size(self) -> int:
-        """Number of parameters."""
-        return sum(int(np.prod(shape)) for _, shape in self.layout())
+        return tuple(named)
 
 
-class Module(Spec):
+class Module(Network):
     """Any torch module, made by trusted code: ``factory`` is "package.module:function".
 
     ``parameters``: names and shapes of those that are trained, in the module's order; ``idle``:
@@ -198,33 +211,19 @@ class Module(Spec):
     """
 
     architecture: Literal["module"] = "module"
-    linear: ClassVar[bool] = False
-    choices: ClassVar[dict[str, str]] = {}
-    reuse: ClassVar[int] = 1
     factory: str
     inputs: int = Field(ge=1)
     outputs: int = Field(default=1, ge=1)
     parameters: Layout
     shape: tuple[int, ...] = ()
-    wire_names: dict[str, str] = {}
     idle: tuple[str, ...] = ()
 
-    def layout(self) -> Layout:
-        """Names on the wire and shapes, in the module's order."""
-        return tuple((self.wire_names.get(name, name), shape) for name, shape in self.parameters)
-
-    def others(self) -> tuple[Module, ...]:
-        """Every network whose parameters have the same shapes, of those that are known."""
-        return (self,)
+    def own_layout(self) -> Layout:
+        return self.parameters
 
     @property
     def bias(self) -> bool:
         return any(name.endswith("bias") for name, _ in self.parameters)
-
-    @property
-    def size(self) -> int:
-        """Number of parameters."""
-        return sum(int(np.prod(shape)) for _, shape in self.parameters)
 
 
 def _architecture(model: Any) -> str | None:

@@ -14,8 +14,7 @@ from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import replays
 from overheard.federation.config import TrainingConfig, parse_config
 from overheard.federation.plan import plan
-from overheard.federation.recorders.described import DescribedTraining
-from overheard.federation.recorders.description import describe, read_description
+from overheard.federation.recorders.description import DescribedTraining, describe, read_description
 from overheard.federation.recorders.template import write_template
 from overheard.federation.simulate import simulate
 from overheard.transcript.ledger import LedgerWriter

@@ -23,8 +23,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, Result, Strategy
 from numpy.typing import NDArray
 
-from overheard.federation.recorders.listener import Listener, Replies
-from overheard.federation.recorders.live import Recorder, same_arrays
+from overheard.federation.recorders.live import Listener, Recorder, Replies, same_arrays
 from overheard.files import refuse_existing
 
 WEIGHTS = ("num-examples", "num_examples")
