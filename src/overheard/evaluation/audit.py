@@ -32,7 +32,7 @@ from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, answers_in
 from overheard.evaluation.sureness import joined, sureness
 from overheard.foreign.limits import check
 from overheard.programs.program import Told
-from overheard.questions.question import Metric, Topic, by_question
+from overheard.questions.question import Metric, Topic, by_question, grouped
 from overheard.transcript.observe import EVERYBODY, observe, told_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
@@ -224,15 +224,13 @@ def together(
 def _tested(scored: Sequence[Scored], listening: frozenset[str]) -> list[Scored]:
     """Losses and errors with their p-values: against everybody on the same client who does not
     listen, and, for the client's own model, against what still counts as it."""
-    free: dict[tuple[Topic, str], list[Array]] = {}
-    for s in scored:
-        if s.finding.attack not in listening:
-            free.setdefault((s.finding.topic, s.finding.client), []).append(s.units)
+    guesses = (s for s in scored if s.finding.attack not in listening)
+    free = grouped(guesses, lambda s: (s.finding.topic, s.finding.client))
     tested = []
     for s in scored:
         found = s.finding
         if not found.measure.share and not found.flag:
-            against = free.get((found.topic, found.client), [])
+            against = [guess.units for guess in free.get((found.topic, found.client), [])]
             p = _p_value(found.measure, s.units, s.imputed, against)
             s = replace(s, finding=found.model_copy(update={"p_value": p}))
         tested.append(s)
@@ -250,9 +248,7 @@ def _p_value(
 
 
 def _pool(scored: Sequence[Scored], listening: frozenset[str]) -> Iterable[Pooled]:
-    groups: dict[tuple[Topic, str], list[Scored]] = {}
-    for s in scored:
-        groups.setdefault((s.finding.topic, s.finding.attack), []).append(s)
+    groups = grouped(scored, lambda s: (s.finding.topic, s.finding.attack))
     free: dict[Topic, list[dict[str, Array]]] = {}
     for (topic, attack), members in groups.items():
         if attack not in listening:

@@ -101,7 +101,7 @@ def f1_interval(
     usable = total > 0  # one of the resamples is, as good as surely
     scores = 2 * both[usable] / total[usable]
     ends = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2]).tolist()
-    ends += [2 * j / (1 + j) for j in share_interval(hit[either], level)]
+    ends += [2 * j / (1 + j) for j in share_interval(hit[either].astype(np.float64), level)]
     value = f1(chosen, positive)
     return float(min([*ends, value])), float(max([*ends, value]))
 

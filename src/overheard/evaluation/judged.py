@@ -122,7 +122,8 @@ def _levelled(
 def _free(audit: Audit) -> dict[tuple[Topic, str | None], list[float]]:
     """What everybody gets who does not listen, by secret and client; shares say so themselves."""
     found: dict[tuple[Topic, str | None], list[float]] = {}
-    for one in (*audit.findings, *audit.pooled):
+    everything: list[Finding | Pooled] = [*audit.findings, *audit.pooled]
+    for one in everything:
         if one.attack not in audit.listening:
             found.setdefault((one.topic, one.client), []).append(one.value)
     return found

@@ -14,6 +14,7 @@ from overheard.errors import FixRecording
 from overheard.evaluation.record import Finding
 from overheard.programs.program import Told
 from overheard.programs.records import Codes, OneHot
+from overheard.questions.question import grouped
 from overheard.transcript.observe import in_the_clear, told_of
 from overheard.transcript.store import Recording
 
@@ -63,18 +64,14 @@ def rank_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
 
 def flag_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
     """In words, once per attack, secret and reason: whose findings flag themselves."""
-    groups: dict[tuple[str, str | None, str], list[Finding]] = {}
-    for found in findings:
-        flag = found.details.get("flag")
-        if isinstance(flag, str):
-            kind = flag.partition(":")[0]
-            groups.setdefault((found.attack, found.attribute, kind), []).append(found)
+    flagged = (found for found in findings if found.flag)
+    groups = grouped(flagged, lambda f: (f.attack, f.attribute, f.flag.partition(":")[0]))
     notes = []
     for (attack, about, _), members in groups.items():
         secret = f" on {about}" if about else ""
         notes.append(
             f"{attack}{secret} flags its own answer for {few([f.client for f in members])}: "
-            f"{members[0].details['flag']}."
+            f"{members[0].flag}."
         )
     return tuple(notes)
 

@@ -28,6 +28,7 @@ from overheard.evaluation.record import Audit, Climbed, Failed, Finding, Skipped
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.evaluation.sureness import BEYOND
 from overheard.programs.records import Records
+from overheard.questions.question import grouped
 from overheard.randomness import stream
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -144,10 +145,7 @@ def _pooled(found: Sequence[Climbed]) -> Iterator[Climbed]:
     the same people; where that would leave nobody, out of its own rung only.
     """
     flagged = {(one.attribute, one.client) for one in found if one.flag}
-    lines: dict[tuple[str, str], list[Climbed]] = {}
-    for one in found:
-        lines.setdefault((one.attribute, one.rung), []).append(one)
-    for line in lines.values():
+    for line in grouped(found, lambda one: (one.attribute, one.rung)).values():
         same = [one for one in line if (one.attribute, one.client) not in flagged]
         yield _together(same or [one for one in line if not one.flag] or line)
 

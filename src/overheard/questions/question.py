@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,9 +118,6 @@ class Metric:
         return (max if self.larger_leaks else min)(values, default=None)
 
 
-Needed = Literal["no", "may", "must"]
-
-
 @dataclass(frozen=True)
 class Question:
     """One thing that an adversary may want to know.
@@ -154,7 +152,7 @@ class Question:
     truth: str = ""
     check: Callable[[Any], None] = lambda view: None
     refuses: Callable[[Any, Any], str] = lambda recipe, records: ""
-    column: Needed = "no"
+    column: Literal["no", "may", "must"] = "no"
     allowed: Callable[[str], str] = lambda column: ""
     targets: Callable[[Sequence[str]], list[str]] | None = None
     source: Callable[[str], str] = lambda key: key
@@ -226,11 +224,6 @@ def metric_named(name: str) -> Metric:
     return known[name]
 
 
-class _Asks(Protocol):
-    @property
-    def question(self) -> str: ...
-
-
 class Topic(NamedTuple):
     """One thing that was asked about every client."""
 
@@ -266,12 +259,18 @@ class Topic(NamedTuple):
         return self.asked.heading(self.attribute)
 
 
-T = TypeVar("T", bound=_Asks)
+T = TypeVar("T")
+Key = TypeVar("Key")
+
+
+def grouped(things: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
+    """Things by a key, in the order in which both come."""
+    found: dict[Key, list[T]] = {}
+    for thing in things:
+        found.setdefault(key(thing), []).append(thing)
+    return found
 
 
 def by_question(things: Iterable[T]) -> dict[str, list[T]]:
     """Attacks, targets or findings by the question that they are about."""
-    found: dict[str, list[T]] = {}
-    for thing in things:
-        found.setdefault(thing.question, []).append(thing)
-    return found
+    return grouped(things, attrgetter("question"))

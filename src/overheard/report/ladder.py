@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from overheard.evaluation.record import Audit, Climbed
+from overheard.questions.question import grouped
 from overheard.report import charts, words
 
 
@@ -25,8 +26,7 @@ class Ladder:
 def ladders(audit: Audit) -> list[Ladder]:
     """A ladder an attribute; none where the audit was not asked for them."""
     made = []
-    for name in dict.fromkeys(one.attribute for one in audit.ladder):
-        line = [one for one in audit.ladder if one.attribute == name]
+    for name, line in grouped(audit.ladder, lambda one: one.attribute).items():
         rungs, single = (tuple(r for r in line if bool(r.client) == of) for of in (False, True))
         rows = [_row(rung, [one for one in single if one.rung == rung.rung]) for rung in rungs]
         made.append(Ladder(charts.shares((name, rows))[0], rungs, single))

@@ -17,7 +17,7 @@ from overheard.evaluation.judged import (
     strongest,
 )
 from overheard.evaluation.record import Audit, Finding, Pooled, Skipped
-from overheard.questions.question import Topic
+from overheard.questions.question import Topic, grouped
 from overheard.report import charts, sections, verdict, words
 
 CHART_CLIENTS = 30
@@ -286,10 +286,7 @@ def _limit(topic: Topic, found: Finding | Pooled) -> float | None:
 
 
 def _by_client(judged: Iterable[Judged]) -> dict[str, list[Judged]]:
-    groups: dict[str, list[Judged]] = {}
-    for j in judged:
-        groups.setdefault(j.client or "", []).append(j)
-    return groups
+    return grouped(judged, lambda j: j.client or "")
 
 
 def _strength(group: Iterable[Judged]) -> tuple[bool, int, float]:
@@ -298,9 +295,6 @@ def _strength(group: Iterable[Judged]) -> tuple[bool, int, float]:
 
 def _grouped(skipped: Iterable[Skipped]) -> list[_SkippedGroup]:
     """Skipped attacks by attack and reason; clients and attributes of a group are listed once."""
-    groups: dict[tuple[str, str], list[Skipped]] = {}
-    for skip in skipped:
-        groups.setdefault((skip.attack, skip.reason), []).append(skip)
     return [
         _SkippedGroup(
             attack,
@@ -308,5 +302,5 @@ def _grouped(skipped: Iterable[Skipped]) -> list[_SkippedGroup]:
             words.joined(words.unique(s.attribute for s in group if s.attribute is not None)),
             tuple(words.unique(s.client for s in group)),
         )
-        for (attack, reason), group in groups.items()
+        for (attack, reason), group in grouped(skipped, lambda s: (s.attack, s.reason)).items()
     ]

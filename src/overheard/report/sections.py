@@ -18,7 +18,7 @@ from markupsafe import Markup
 from overheard.evaluation.judged import Judged, strongest
 from overheard.evaluation.record import Audit, Bin, Finding, Heard, Pooled, Sureness
 from overheard.plot import tag
-from overheard.questions.question import Topic
+from overheard.questions.question import Topic, grouped
 from overheard.report import charts, verdict, words
 
 HEIGHT = 190
@@ -252,20 +252,16 @@ def sure(
 
 def listened(audit: Audit) -> list[Listened]:
     """The secrets for which the record has more than one number of rounds."""
-    lines: dict[tuple[Topic, str, str], list[Heard]] = {}
-    for h in audit.heard:
-        lines.setdefault((h.topic, h.attack, h.client), []).append(h)
-    first: dict[tuple[Topic, str, str], Finding] = {}
-    for f in audit.findings:
-        first.setdefault((f.topic, f.attack, f.client), f)
+    lines = grouped(audit.heard, lambda h: (h.topic, h.attack, h.client))
+    whole = grouped(audit.findings, lambda f: (f.topic, f.attack, f.client))
     found = []
     for (topic, attack, client), line in lines.items():
         if len(line) < 2:
             continue
-        best = first.get((topic, attack, client))
+        best = whole.get((topic, attack, client))
         share = topic.measure.share
-        majority = best.majority if best and share else None
-        imputation = best.imputation if best and share else None
+        majority = best[0].majority if best and share else None
+        imputation = best[0].imputation if best and share else None
         references = [(majority, "majority"), (imputation, "imputation")]
         known = [(value, kind) for value, kind in references if value is not None]
         line.sort(key=lambda h: h.rounds)

@@ -25,7 +25,7 @@ from overheard.evaluation.judged import (
     strongest,
 )
 from overheard.evaluation.record import Audit, Finding, Pooled
-from overheard.questions.question import SKIPPED, Topic, all_metrics
+from overheard.questions.question import SKIPPED, Topic, all_metrics, grouped
 from overheard.report import words
 
 _RULES = {
@@ -154,9 +154,7 @@ def _no_verdict(
 
 def _alike(reasons: Iterable[str]) -> list[list[str]]:
     """Reasons that differ in their numbers only, together; the most frequent first."""
-    groups: dict[str, list[str]] = {}
-    for reason in reasons:
-        groups.setdefault(re.sub(r"[0-9][0-9.,e+-]*", "#", reason), []).append(reason)
+    groups = grouped(reasons, lambda reason: re.sub(r"[0-9][0-9.,e+-]*", "#", reason))
     return sorted(groups.values(), key=len, reverse=True)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import floor, log10
 from typing import Any
 
-from overheard.evaluation.record import Audit, Failed
-from overheard.questions.question import all_questions
+from overheard.evaluation.record import Audit
+from overheard.questions.question import all_questions, grouped
 
 NOTHING = "–"
 MANY_TIMES = 1e3
@@ -224,11 +224,8 @@ def failed(audit: Audit) -> str:
 
 def failures(audit: Audit) -> list[str]:
     """Which attacks failed on which secrets of which clients, and how; one line per error."""
-    groups: dict[tuple[str, str], list[Failed]] = {}
-    for one in audit.failed:
-        groups.setdefault((one.attack, one.reason), []).append(one)
     lines = []
-    for (attack, reason), group in groups.items():
+    for (attack, reason), group in grouped(audit.failed, lambda f: (f.attack, f.reason)).items():
         secrets = joined(unique(f.attribute for f in group if f.attribute is not None))
         about = f" on {secrets}" if secrets else ""
         clients = joined(unique(f.client for f in group), most=5)
