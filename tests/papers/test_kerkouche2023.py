@@ -33,12 +33,12 @@ def drawn(number: str, outcome: Reproduction, folder: Path) -> None:
 
 def test_the_quick_version_finds_the_climbers(tmp_path) -> None:
     """Ours has F1 = 1 at the end; every method has a curve; the picture is drawn."""
-    outcome = run("fig5", Choice(rounds=40, shadows=60, every=40))
+    outcome = run("fig5", Choice(rounds=30, shadows=40, every=30))
     curves = {r.method for r in outcome.rows if r.measure == "F1"}
     assert curves == {"matched_filter", "BASELINE", "OLS", "REG", "PROLIN"}
     assert curves == {r.method for r in outcome.rows if r.measure == "best F1"}
-    last = [r.measured for r in outcome.rows if r.client == "round 40" and r.measure == "F1"]
-    assert outcome.measured("matched_filter", client="round 40", measure="F1") == [1.0]
+    last = [r.measured for r in outcome.rows if r.client == "round 30" and r.measure == "F1"]
+    assert outcome.measured("matched_filter", client="round 30", measure="F1") == [1.0]
     assert max(last) == 1.0
     drawn("fig5", outcome, tmp_path)
 
