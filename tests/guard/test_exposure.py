@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,8 @@ def exposure(recipe: Recipe, secret: Secret, *heard: Any, **settings: Any) -> Ex
     return found
 
 
-def messages(ready: Plan, run: Recording) -> tuple[Any, Any]:
-    _, sent, returned, _ = run.link("victim")
+def messages(ready: Plan, run: Recording, client: str = "victim") -> tuple[Any, Any]:
+    _, sent, returned, _ = run.link(client)
     names = [name for name, _ in ready.recipe.model.layout()]
     flat = [np.concatenate([a[n][0].reshape(-1) for n in names]) for a in (sent, returned)]
     return flat[0], flat[1]
@@ -68,6 +69,27 @@ def test_what_the_guard_sees_is_what_the_audit_finds(heard: tuple[Plan, Recordin
     assert found.bits > 0.9
     assert found.share == pytest.approx(1.0, abs=0.01)
     assert found.answer(Limits()) == "too much"
+
+
+@pytest.mark.parametrize(("site", "sd", "most"), [("site 2", 0.004, 64), ("site 3", 1e-4, 2000)])
+def test_so_it_is_behind_noise(site: str, sd: float, most: int, tmp_path: Path) -> None:
+    """Much of it, of a sample of the records, and little."""
+    rand = {"data": {"source": "randhie"}, "model": {"name": "mlp", "hidden": [64]}}
+    ready = plan(parse_config({**CONFIG, **rand, "defence": [{"name": "gaussian", "sd": sd}]}))
+    run = Recording.open(simulate(ready, tmp_path / "run"))
+    secret = Secret(ready.clients[site], "female", ready.attributes["female"].values)
+    told = AppliedDefence(("gaussian",), noise_sd=sd)
+    found = exposure(ready.recipe, secret, *messages(ready, run, site), told, most=most)
+    (audited,) = audit(run, SERVER, ["max_entropy"], [site], ["female"]).findings
+    assert found.low <= audited.value <= found.high
+    bits = found.bits or 0.0
+    if site == "site 2":
+        assert bits <= 0.1
+        assert audited.details["bits_gained"] <= 0.1
+    else:
+        assert 0.1 < bits <= 0.5
+        assert audited.low <= found.value <= audited.high
+        assert audited.value > (audited.majority or 0) + 0.05
 
 
 def test_a_sample_is_decoded_with_the_others_taken_as_known(

@@ -23,37 +23,13 @@ HERE = Path(__file__).parent / "attempts"
 ROOT = Path(__file__).parents[2]
 
 
-def names() -> list[str]:
-    """Every attempt, by the name of its file."""
-    return sorted(file.stem for file in HERE.glob("*.toml"))
-
-
-def described(name: str) -> dict[str, Any]:
-    """What the attempt's file says."""
-    return tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
-
-
 _OTHERS: tuple[tuple[str, Any, str], ...] = (  # further kinds of knowledge, each with its question
     ("Groups", {"column": "x", "values": [0.0, 1.0]}, "label"),
     ("GroupCounts", {"north": [3, 3], "south": [2, 4], "east": [6, 0]}, "label"),
     ("ShardSize", {"records": 6}, "property.poisoning"),
     ("SuspectedBehaviour", {"name": "inversion"}, "property.poisoning"),
-    (
-        "AppliedDefence",
-        {
-            "names": ["gaussian"],
-            "promises": ["noise"],
-            "clip_norm": 1.0,
-            "noise_sd": 0.1,
-            "server_noise_sd": 0.0,
-        },
-        "",
-    ),
-    (
-        "PrivacyBudget",
-        {"north": {"epsilon": 1.0, "changed": None, "delta": 1e-5, "words": "a promise"}},
-        "",
-    ),
+    ("AppliedDefence", {"names": ["gaussian"], "clip_norm": 1.0, "noise_sd": 0.1}, ""),
+    ("PrivacyBudget", {"north": {"epsilon": 1.0, "delta": 1e-5, "words": "a promise"}}, ""),
 )
 
 
@@ -362,34 +338,3 @@ READERS: dict[str, Callable[[Path], None]] = {
     "cells": _cells,
     "table": _table,
 }
-
-
-def attempt(name: str, place: Path, made: Path | None = None) -> str:
-    """Make the attack in a new folder and let its reader meet it; the error that it got, if any.
-
-    ``made``: a sound recording to begin from, if there is one already.
-    """
-    from overheard.errors import OverheardError
-
-    said = described(name)
-    if made is None:
-        sound(place / "run")
-    else:
-        shutil.copytree(made, place / "run")
-    for step in said.get("step", []):
-        change(step, place)
-    try:
-        READERS[said["reader"]](place)
-    except OverheardError as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
-def judged(name: str, outcome: str) -> str:
-    """What is wrong with the outcome of an attempt; nothing if it is as it must be."""
-    said = described(name)
-    if said.get("right", False):
-        return f"refused: {outcome}" if outcome else ""
-    if not outcome:
-        return "it was not refused"
-    return "" if said["error"] in outcome else f"another error: {outcome}"

@@ -41,11 +41,7 @@ def small_recording(path: Path, rounds: int = 4, close: bool = True) -> Path:
             },
             dict.fromkeys(chosen, 5.0),
         )
-    if close:
-        recorder.close()
-    else:
-        for ledger in recorder._ledgers():
-            ledger.release()
+    (recorder.close if close else recorder.release)()
     return path
 
 

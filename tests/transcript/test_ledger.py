@@ -56,7 +56,7 @@ def test_cut_at_any_byte_the_whole_lines_remain(folder: Path) -> None:
         assert not found.closed
 
 
-@pytest.mark.parametrize("mask", [0x01, 0x20, 0x80, 0xFF])
+@pytest.mark.parametrize("mask", [0x01, 0x80])
 def test_a_flipped_byte_is_noticed_wherever_it_is(folder: Path, mask: int) -> None:
     whole = (folder / INDEX).read_bytes()
     for at in range(len(whole)):

@@ -423,17 +423,3 @@ def test_side_knowledge_of_another_form_is_named(tmp_path: Path, kind: str, cont
         one_round(recorder)
     with pytest.raises(FixRecording, match=rf"side: {kind} for 'attribute\.s' is not what"):
         observe(Recording.open(tmp_path / "run"), EAVESDROPPER, attribute("s"), "a")
-
-
-@pytest.mark.parametrize(
-    ("change", "where"),
-    [({"loss": "hinge"}, "loss"), ({"surprise": 1}, "surprise"), ({"learning_rate": -1}, "learn")],
-)
-def test_a_recipe_that_is_not_one_is_named(
-    tmp_path: Path, change: dict[str, Any], where: str
-) -> None:
-    with Recorder(tmp_path / "run") as recorder:
-        recorder.side("LocalTraining", RECIPE.model_dump(mode="json") | change)
-        one_round(recorder)
-    with pytest.raises(FixRecording, match=f"training recipe: {where}"):
-        observe(Recording.open(tmp_path / "run"), EAVESDROPPER, LOCAL_MODEL, "a")

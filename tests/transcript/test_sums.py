@@ -40,21 +40,16 @@ def flat(arrays: dict[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([arrays[n].ravel() for n in ("w", "b")])
 
 
-def aggregated(path: Path, rounds: int = 5, close: bool = True) -> tuple[Recording, list[Any]]:
+def aggregated(path: Path) -> tuple[Recording, list[Any]]:
     """Rounds of sums of clients "a", "b", "c", two at a time; returns what was recorded."""
     rng = np.random.default_rng(3)
     said = []
-    recorder = Recorder(path, "model", {"clients": list(CLIENTS)})
-    for number in range(rounds):
-        sent, total = message(rng), message(rng, np.float64)
-        who = [CLIENTS[number % 3], CLIENTS[(number + 1) % 3]]
-        recorder.aggregated(2 * number, sent, total, who)
-        said.append((2 * number, flat(sent), flat(total), who))
-    if close:
-        recorder.close()
-    else:
-        for ledger in recorder._ledgers():
-            ledger.release()
+    with Recorder(path, "model", {"clients": list(CLIENTS)}) as recorder:
+        for number in range(5):
+            sent, total = message(rng), message(rng, np.float64)
+            who = [CLIENTS[number % 3], CLIENTS[(number + 1) % 3]]
+            recorder.aggregated(2 * number, sent, total, who)
+            said.append((2 * number, flat(sent), flat(total), who))
     return Recording.open(path), said
 
 
@@ -126,12 +121,6 @@ def test_memory_does_not_grow_with_the_rounds() -> None:
     peak(2)  # imports
     assert peak(60) < peak(6) + size * 8
     assert list(Sums.of_rounds(("a",), [])) == []
-
-
-def test_a_stopped_recorder_keeps_its_rounds(tmp_path: Path) -> None:
-    recording, _ = aggregated(tmp_path / "run", close=False)
-    assert not recording.closed
-    assert len(observe(recording, SECURE_SERVER, MEMBERSHIP, "").know(Sums)) == 5
 
 
 def test_nobody_hears_a_link_in_a_recording_of_sums(tmp_path: Path) -> None:
