@@ -35,24 +35,6 @@ def test_blocks_are_one_system(rng):
     assert parts.misfit == pytest.approx(whole.misfit)
 
 
-def test_twins_show_only_their_sum(rng):
-    features, values = rng.normal(size=(40, 6)), np.array([1.0, -2.0, 3.0, 0.5, 2.0, 1.0])
-    features[:, 5] = features[:, 4]
-    found = solve_residuals([(features, features @ values, np.full(40, 1e-6))], 6)
-    np.testing.assert_allclose(found.values[:4], values[:4], atol=1e-4)
-    assert found.values[4:].sum() == pytest.approx(3.0, abs=1e-4)
-    assert found.identified.tolist() == [True] * 4 + [False] * 2
-    assert found.rank == 5
-
-
-def test_more_records_than_rows_says_how_much_is_known(rng):
-    features, values = rng.normal(size=(10, 50)), rng.normal(size=50)
-    found = solve_residuals([(features, features @ values, np.full(10, 1e-6))], 50)
-    assert found.rank == 10
-    assert not found.identified.any()
-    assert 0.5 < found.tau < 1.5
-
-
 def test_intervals_cover(rng):
     hits = []
     for _ in range(200):

@@ -91,21 +91,6 @@ def test_starts_warm() -> None:
     np.testing.assert_array_equal(matched_filters(around, target, before, iterations=0), before)
 
 
-def test_it_tells_the_target_best() -> None:
-    """Its answer stands out further than that of the plain difference."""
-    rng = np.random.default_rng(2)
-    rows, target = some_rows(rng, 2000), rng.normal(size=12) * 2
-    difference = (target - rows.mean(axis=0))[:, None]
-    a = matched_filters(background([block(Matrix(rows))]), difference, iterations=30)
-    others = some_rows(np.random.default_rng(3), 2000)
-
-    def effect(vector: np.ndarray) -> float:
-        scale = scale_of(others @ vector)
-        return float((target @ vector - scale.mean)[0] / scale.sd[0])
-
-    assert effect(a) > 1.1 * effect(difference)
-
-
 def test_what_cannot_be_used() -> None:
     with pytest.raises(FixData, match="no covariance"):
         background([block(Matrix(np.ones((1, 12))))])

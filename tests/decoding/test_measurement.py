@@ -70,13 +70,6 @@ def test_directions_below_the_noise_are_dropped(simulate):
     assert reduced.rank == 3
 
 
-def test_constant_features_tell_nothing():
-    features = np.ones((4, 2, 3))
-    reduced = from_rows(features, np.full(3, 4.0), 0.1)
-    assert (reduced.rank, reduced.spare_rows, reduced.unknowns) == (0, 3, 4)
-    assert reduced.spare_chi2 == pytest.approx(0.0, abs=1e-12)
-
-
 def test_zero_noise_means_exact_up_to_float64(simulate):
     problem = simulate(6, 8, 3, 30, 0.0)
     reduced = from_rows(problem.features, problem.total, 0.0)

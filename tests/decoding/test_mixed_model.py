@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -110,13 +110,6 @@ def test_sampling_finds_what_summing_over_all_sets_finds(
     np.testing.assert_allclose(found.probabilities, weight @ SETS / weight.sum(), atol=0.06)
 
 
-def first(evidence: Evidence, rounds: int) -> Evidence:
-    """What was told by then."""
-    parts = {f.name: getattr(evidence, f.name)[:rounds] for f in fields(evidence)}
-    square = {name: parts[name][:, :rounds] for name in ("common", "doubt")}
-    return Evidence(**{**parts, **square})
-
-
 def test_a_swap_draws_who_takes_the_place_by_the_odds() -> None:
     """Many chains, one positive client each: where it goes, against the joint probabilities."""
     rng = np.random.default_rng(8)
@@ -216,33 +209,6 @@ def test_fewer_rounds_than_clients() -> None:
     found = posterior(evidence, rng)
     assert found.probabilities[tau].min() > found.probabilities[~tau].max()
     assert (found.chosen == tau).all()
-
-
-def test_goes_on_from_where_it_was() -> None:
-    rng = np.random.default_rng(1)
-    evidence, tau = simulated(rng, 30, 60, 8.0, positives=4, gamma=1.0)
-    before = posterior(first(evidence, 50), rng)
-    short = Settings(burn_in=2, rough=2, sweeps=20)
-    found = posterior(evidence, rng, short, before.states)
-    assert (found.chosen == tau).all()
-
-
-def test_nobody() -> None:
-    """Few false alarms where nobody is positive, and naming nobody is an answer."""
-    rng = np.random.default_rng(2)
-    alarms, quick = 0, Settings(chains=8, burn_in=15, rough=8, sweeps=30)
-    for _ in range(5):
-        evidence, _ = simulated(rng, 50, 40, 6.0, positives=0)
-        alarms += int(posterior(evidence, rng, quick).chosen.sum())
-    assert alarms <= 1
-
-
-def test_a_client_that_never_takes_part_keeps_about_the_prior() -> None:
-    rng = np.random.default_rng(3)
-    evidence, _ = simulated(rng, 20, 30, 8.0, positives=2)
-    away = np.concatenate([evidence.participation, np.zeros((30, 1))], axis=1)
-    more = replace(evidence, participation=away)
-    assert 0.02 < posterior(more, rng).probabilities[-1] < 0.3
 
 
 def test_best_set_by_hand() -> None:

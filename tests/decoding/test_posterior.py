@@ -223,16 +223,6 @@ def test_excluded_candidates_stay_excluded(simulate):
     assert decode(from_rows(*problem[:2], 0.5), half).unknowns == 10
 
 
-def test_absent_is_a_candidate():
-    """A pool of which half took part: membership and attribute at once."""
-    rng = np.random.default_rng(6)
-    features = np.concatenate([np.zeros((60, 1, 150)), rng.normal(size=(60, 2, 150))], axis=1)
-    secret = rng.choice(3, size=60, p=[0.5, 0.25, 0.25])
-    total = features[np.arange(60), secret].sum(axis=0) + 1e-3 * rng.normal(size=150)
-    posterior = decode(from_rows(features, total, 1e-3), [0.5, 0.25, 0.25])
-    np.testing.assert_array_equal(posterior.guess, secret)
-
-
 def test_indistinguishable_records_stay_undecided(simulate):
     problem = simulate(11, 40, 2, 60, 1e-3)
     features = problem.features.copy()

@@ -111,12 +111,6 @@ def test_float32_noise_covers_the_true_error():
     assert np.abs(ratio).max() < 5
 
 
-def test_float32_messages_of_a_logistic_federation_are_decoded():
-    residuals, inputs, totals, secret = _federation(8, 120, 10, 400, 1e-5)
-    posterior = decode(from_factors(residuals, inputs, totals, 1e-5))
-    np.testing.assert_array_equal(posterior.guess, secret)
-
-
 @pytest.mark.parametrize(
     ("residuals", "inputs", "totals", "noise", "words"),
     [

@@ -149,17 +149,6 @@ def test_freedom_is_the_rank_of_the_residuals(rounds: int) -> None:
     assert np.linalg.matrix_rank(found) == min(12, residual_freedom(rounds, 12, smooth))
 
 
-def test_who_hears_nothing_clear_returns_the_last_model() -> None:
-    """Updates that are noise, whatever was sent: nothing follows from them."""
-    rng = np.random.default_rng(0)
-    sent = rng.normal(size=(30, 10))
-    back = sent - 0.1 * rng.normal(size=sent.shape)
-    found = decode_least_squares(sent, back, LocalRecipe(0.1, 1, 10, 100))
-    assert found.trusted == 0
-    assert found.identified == 0
-    np.testing.assert_array_equal(found.estimate, back[-1])
-
-
 @pytest.mark.parametrize("steps", [1, 5, 10])
 def test_least_squares_on_mini_batches(steps: int) -> None:
     ratio, plain, inside, stated = [], [], [], []

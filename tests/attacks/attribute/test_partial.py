@@ -75,12 +75,6 @@ def test_known_records_are_the_first_of_the_truth(federate):
     assert {f.n for f in found.findings} == {20}
 
 
-def test_everything_known_is_decoded_exactly(federate):
-    view, truth = look(federate(WIDE, people=60, columns=8, **ONE))
-    guess = launch(PartialDecode(), view, 0)
-    assert np.array_equal(guess.choice(), truth["s"])
-
-
 @pytest.mark.parametrize(
     ("attack", "known", "error", "why"),
     [
