@@ -61,18 +61,6 @@ def test_from_a_config_to_a_report(workplace: Any) -> None:
     assert str(workplace.path) not in page
 
 
-def test_same_seed_same_audit(workplace: Any) -> None:
-    for out, seed in [("one", "5"), ("two", "5"), ("three", "6")]:
-        run = workplace.process if out == "one" else workplace.overheard
-        done = run("audit", "run", "--out", out, "--seed", seed, *QUICK)
-        assert done.returncode == 0, done.stderr
-    one, two, three = (
-        without_seconds(workplace.path / out / "audit.json") for out in ("one", "two", "three")
-    )
-    assert one == two
-    assert one != three
-
-
 def test_the_seed_option_overrides_the_config(workplace: Any) -> None:
     done = workplace.overheard("simulate", "federation.toml", "--out", "other", "--seed", "9")
     assert done.returncode == 0, done.stderr

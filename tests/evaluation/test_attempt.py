@@ -15,7 +15,7 @@ from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.errors import FixConfig
 from overheard.evaluation import attempt as attempt_module
-from overheard.evaluation.attempt import attempt, scope
+from overheard.evaluation.attempt import attempt
 from overheard.evaluation.audit import AuditOptions, audit
 from overheard.evaluation.complete import by_rounds
 from overheard.evaluation.record import Failed, Skipped, read_audit
@@ -80,21 +80,6 @@ def test_what_is_meant_for_the_whole_audit_passes(federate, monkeypatch, error):
     monkeypatch.setattr(MaxEntropy, "__call__", crashing(error))
     with pytest.raises(type(error)):
         audit(federate(), EAVESDROPPER, NAMES)
-
-
-def test_progress_says_the_size_and_then_what_runs(federate):
-    assert scope([30, 1200], 8, 3) == "2 clients of 30 to 1,200 records, 8 rounds, 3 attacks"
-    said: list[tuple[str, int, int]] = []
-    options = AuditOptions(progress=lambda *told: said.append(told))
-    audit(federate(), EAVESDROPPER, ["max_entropy", "majority"], ["0", "1"], ["s"], options)
-    assert [what for what, _, _ in said[1:]] == [
-        "attribute.s of 0",
-        "attribute.s of 0: max_entropy",
-        "attribute.s of 1",
-        "attribute.s of 1: max_entropy",
-        "done",
-    ]
-    assert [done for _, done, _ in said] == [0, 0, 0, 1, 1, 2]
 
 
 def test_the_curves_note_what_failed_and_go_on(federate, monkeypatch, tmp_path):
