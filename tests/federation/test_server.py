@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import simulated
 
 from overheard.errors import FixConfig
 from overheard.federation.config import parse_config
@@ -15,7 +16,6 @@ from overheard.federation.plan import plan
 from overheard.federation.server import RULES, Mean, WeightedMean, aggregate, aggregate_sum
 from overheard.federation.simulate import simulate
 from overheard.guard.rehearsal import rehearsed
-from overheard.transcript.store import Recording
 
 Settings = Callable[..., dict[str, Any]]
 
@@ -126,7 +126,7 @@ def test_an_isolated_client_has_a_memory_of_its_own(
 ) -> None:
     """Its own model moves by its own updates alone, whoever else there is."""
     alone = settings_for(people, training={"isolate": "site 0"}, server={"rule": "momentum"})
-    run = Recording.open(simulate(plan(parse_config(alone)), tmp_path / "run"))
+    run = simulated(tmp_path / "run", alone)
     _, sent, returned, _ = run.link("site 0")
     name = next(iter(sent))
     velocity = 0.0

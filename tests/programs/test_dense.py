@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch_twins import flat, torch_loss, torch_twin
 
 from overheard.programs.dense import (
     DenseNetwork,
@@ -70,22 +68,19 @@ def summed(loss: str, model: Dense, theta: np.ndarray, *batch: np.ndarray) -> np
 def test_gradients_are_autograds(
     loss: str,
     model: Dense,
-    twin: Callable[..., Any],
-    loss_of: Callable[..., Any],
-    flattened: Callable[..., Any],
 ) -> None:
     theta, inputs, labels = problem(loss, model)
     ours = record_gradients(model, loss, theta, inputs, labels)
     outputs = predict(model, theta, inputs)
     losses = loss_named(loss).values(outputs, labels)
     for i in range(len(inputs)):
-        network = twin(model, theta)
+        network = torch_twin(model, theta)
         x, y = torch.tensor(inputs[i : i + 1]), torch.tensor(labels[i : i + 1])
-        value = loss_of(loss, network(x), y)
+        value = torch_loss(loss, network(x), y)
         value.backward()
         assert np.allclose(network(x).detach(), outputs[i], rtol=1e-12, atol=1e-12)
         assert np.isclose(value.item(), losses[i], rtol=1e-12, atol=1e-12)
-        assert np.allclose(flattened(network, gradient=True), ours[i], rtol=1e-10, atol=1e-12)
+        assert np.allclose(flat(network, gradient=True), ours[i], rtol=1e-10, atol=1e-12)
 
 
 @every_model

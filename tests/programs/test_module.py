@@ -51,18 +51,6 @@ def recipe(model: Any, loss: str = "cross_entropy", **settings: Any) -> Recipe:
 SAME = Dense(inputs=INPUTS, hidden=(4,), outputs=3, activation="tanh")
 
 
-def test_dense_is_a_fast_path_of_it(
-    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
-    slow = network(recipe(described(plain, monkeypatch)))
-    fast = network(recipe(SAME))
-    theta = rng.normal(size=SAME.size)
-    inputs, labels = rng.normal(size=(70, INPUTS)), rng.integers(3, size=70).astype(float)
-    np.testing.assert_allclose(slow.predict(theta, inputs), fast.predict(theta, inputs), rtol=1e-10)
-    one, other = (net.rows(theta, inputs, labels).explicit() for net in (slow, fast))
-    np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
-
-
 def test_both_give_gradients_that_can_be_searched_along(
     monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
@@ -80,15 +68,18 @@ def test_both_give_gradients_that_can_be_searched_along(
             torch.testing.assert_close(one, two)
 
 
-@pytest.mark.parametrize("loss", ["huber", "poisson", "squared_error"])
-def test_dense_takes_the_derivative_of_its_own_loss(
+@pytest.mark.parametrize("loss", ["cross_entropy", "huber", "poisson", "squared_error"])
+def test_dense_is_a_fast_path_of_it(
     loss: str, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    slow = network(recipe(described(single, monkeypatch), loss=loss))
-    same = SAME.model_copy(update={"outputs": 1})
+    """More records than are differentiated at once."""
+    make, outputs = (plain, 3) if loss == "cross_entropy" else (single, 1)
+    slow = network(recipe(described(make, monkeypatch), loss=loss))
+    same = SAME.model_copy(update={"outputs": outputs})
     fast = network(recipe(same, loss=loss))
-    theta, inputs = rng.normal(size=same.size), rng.normal(size=(9, INPUTS))
-    labels = rng.integers(5, size=9).astype(float)
+    theta, inputs = rng.normal(size=same.size), rng.normal(size=(70, INPUTS))
+    labels = rng.integers(3, size=70).astype(float)
+    np.testing.assert_allclose(slow.predict(theta, inputs), fast.predict(theta, inputs), rtol=1e-10)
     one, other = (net.rows(theta, inputs, labels).explicit() for net in (slow, fast))
     np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
     at = (torch.tensor(theta[None]), torch.tensor(inputs), torch.tensor(labels))

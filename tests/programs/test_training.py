@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch_twins import flat, torch_loss, torch_twin
 from trainings import recipe_of
 
 from overheard.programs.recipe import Dense, Recipe
@@ -76,9 +76,6 @@ def orders(recipe: Recipe, sizes: tuple[int, ...], rng: np.random.Generator) -> 
 def test_clients_do_what_torch_does(
     model: str,
     training: dict[str, Any],
-    twin: Callable[..., Any],
-    loss_of: Callable[..., Any],
-    flattened: Callable[..., Any],
 ) -> None:
     recipe = recipe_for(model, **training)
     data = client_data(recipe, SIZES)
@@ -86,7 +83,7 @@ def test_clients_do_what_torch_does(
     returned = local_training(recipe, start, padded(data), stream(0, "order"))
     epochs = orders(recipe, SIZES, stream(0, "order"))
     for client, (x, y) in enumerate(data):
-        network = twin(recipe.model, start[client])
+        network = torch_twin(recipe.model, start[client])
         anchor = [p.detach().clone() for p in network.parameters()]
         optimiser = torch.optim.SGD(network.parameters(), lr=recipe.learning_rate)
         for order in epochs:
@@ -95,7 +92,9 @@ def test_clients_do_what_torch_does(
             for begin in range(0, len(y), size):
                 rows = mine[begin : begin + size]
                 optimiser.zero_grad()
-                value = loss_of(recipe.loss, network(torch.tensor(x[rows])), torch.tensor(y[rows]))
+                value = torch_loss(
+                    recipe.loss, network(torch.tensor(x[rows])), torch.tensor(y[rows])
+                )
                 if recipe.algorithm == "fedprox":
                     pulls = zip(network.parameters(), anchor, strict=True)
                     away = sum(((p - a) ** 2).sum() for p, a in pulls)
@@ -103,7 +102,7 @@ def test_clients_do_what_torch_does(
                 value.backward()
                 if recipe.algorithm != "fedsgd":
                     optimiser.step()
-        expected = flattened(network, gradient=recipe.algorithm == "fedsgd")
+        expected = flat(network, gradient=recipe.algorithm == "fedsgd")
         assert np.allclose(returned[client], expected, rtol=1e-10, atol=1e-12), client
 
 
@@ -156,16 +155,6 @@ def test_the_precision_is_that_of_the_model_sent() -> None:
         assert single.dtype == np.float32
         assert np.allclose(single, double, rtol=1e-3, atol=1e-4)
         assert not np.array_equal(single, double)
-
-
-def test_taking_clients_pads_no_further_than_their_largest() -> None:
-    recipe = recipe_for("linear")
-    data = client_data(recipe, SIZES)
-    part = padded(data).take(np.array([2, 1]))
-    assert part.inputs.shape == (2, 4, 3)
-    assert np.array_equal(part.inputs[1], data[1][0])
-    assert np.array_equal(part.labels[0, :1], data[2][1])
-    assert len(part) == 2
 
 
 @pytest.mark.parametrize("epochs", [1, 3])

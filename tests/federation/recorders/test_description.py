@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import simulated
 
 import overheard
 from overheard.errors import FixConfig, FixData, FixRecording, GrantKnowledge
 from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import replays
-from overheard.federation.config import TrainingConfig, parse_config
-from overheard.federation.plan import plan
+from overheard.federation.config import TrainingConfig
 from overheard.federation.recorders.description import DescribedTraining, describe, read_description
 from overheard.federation.recorders.template import write_template
-from overheard.federation.simulate import simulate
 from overheard.transcript.ledger import LedgerWriter
 from overheard.transcript.observe import in_the_clear, observe, recipe_of
 from overheard.transcript.store import Recording
@@ -253,7 +252,7 @@ def test_a_last_batch_that_was_left_out(
     data = {"source": "file", "path": str(tmp_path / "people.csv"), "client": "site", "target": "y"}
     training = {"rounds": 4, "learning_rate": 0.2, "batch_size": 8, "drop_last": dropped}
     content = {"data": data, "model": {"name": "linear"}, "training": training}
-    made = Recording.open(simulate(plan(parse_config(content)), tmp_path / "made"))
+    made = simulated(tmp_path / "made", content)
     with overheard.Recorder(tmp_path / "run") as recorder:
         for number in range(4):
             for client in made.clients:

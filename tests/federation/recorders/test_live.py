@@ -9,7 +9,7 @@ import pytest
 
 import overheard
 from overheard.errors import ChooseAnotherOutput, FixData
-from overheard.federation.recorders.live import Listener, Replies
+from overheard.federation.recorders.live import Replies
 from overheard.transcript.observe import in_the_clear
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
@@ -165,35 +165,6 @@ def test_an_error_leaves_it_unfinished_with_every_round(tmp_path: Path) -> None:
     recorder.returned(0, "a", model(1))
     with pytest.raises(KeyError), recorder:
         raise KeyError
-    found = verify(tmp_path / "run")
-    assert (found.rounds, found.problems) == (1, ())
-    assert found.unfinished
-
-
-def test_a_file_that_may_not_grow_keeps_the_rounds_before(tmp_path: Path) -> None:
-    """A real full disk, as far as a process can make itself one: a limit on file sizes."""
-    import resource
-    import signal
-
-    large = {"w": np.ones(200_000)}
-    listener = Listener(overheard.Recorder(tmp_path / "run"))
-
-    def one_round(number: int) -> None:
-        listener.hear(lambda r: r.sent(number, "", large))
-        listener.hear(lambda r: r.returned(number, "a", large))
-
-    one_round(0)
-    one_round(1)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-        one_round(2)
-        one_round(3)
-        listener.end()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
     found = verify(tmp_path / "run")
     assert (found.rounds, found.problems) == (1, ())
     assert found.unfinished

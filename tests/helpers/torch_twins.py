@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
@@ -41,18 +37,3 @@ def torch_loss(loss: str, outputs: torch.Tensor, labels: torch.Tensor) -> torch.
 def flat(module: nn.Module, gradient: bool = False) -> np.ndarray:
     parts = [p.grad if gradient else p.detach() for p in module.parameters()]
     return np.concatenate([np.asarray(p).ravel() for p in parts if p is not None])
-
-
-@pytest.fixture
-def twin() -> Callable[..., nn.Sequential]:
-    return torch_twin
-
-
-@pytest.fixture
-def loss_of() -> Callable[..., torch.Tensor]:
-    return torch_loss
-
-
-@pytest.fixture
-def flattened() -> Callable[..., Any]:
-    return flat
