@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overheard.federation.defences.compression import Quantise, TopK
 from overheard.federation.defences.contract import Defence, RoundContext
+from overheard.federation.defences.quantise import Quantise
+from overheard.federation.defences.top_k import TopK
 
 
 def changed(defence: Defence, updates: np.ndarray, seed: int = 0) -> np.ndarray:

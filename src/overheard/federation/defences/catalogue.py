@@ -1,6 +1,6 @@
 """Every defence by its name in a config: ``[[defence]]`` with ``name = "clip"``, ``norm = 1.0``.
 
-A new defence is one class in a file of this folder. It is found here by itself. One in a
+A new defence is one new file in this folder, with one class. It is found here by itself. One in a
 package of its own is announced by an entry point of the group ``overheard.defences``; one in a file
 of the user's own is named ``package.module:Class`` in the config, and imported only if the user
 says so: ``overheard --trust package.module:Class``.

@@ -1,0 +1,25 @@
+"""Counts of released tables are rounded. It promises no privacy."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from overheard.federation.defences.contract import Claim, Defence, Stage, changed
+from overheard.programs.program import Settings
+
+
+class RoundCounts(Defence):
+    """``to``: counts are rounded to the nearest multiple of it, halves up."""
+
+    name: Literal["round_counts"] = "round_counts"
+    to: int = Field(ge=2, le=1000)
+
+    @property
+    def claim(self) -> Claim:
+        promise = f"every count is rounded to a multiple of {self.to}"
+        return Claim(self.name, Stage.COMPRESSION, promise)
+
+    def program(self, settings: Settings) -> Settings:
+        return changed(self, settings, round_to=self.to)
