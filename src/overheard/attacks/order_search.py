@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from overheard.attacks.by_replay import Replay
+from overheard.attacks.by_replay import Replay, ReplayOptions
 from overheard.attacks.by_simulation import Answer
 from overheard.attacks.wire import only
 from overheard.decoding.noise import covariance
@@ -56,6 +56,7 @@ class OrderOptions:
         go on.
     stands_out: by how many standard deviations of random orders' fit an order must fit better than
         the eighth best to be decoded: the best of many wrong ones does by about .6.
+    decoded: orders that are decoded at most, the best: the right one is among the first.
     parts: stretches of training in which a record's gradient is taken as constant.
     clear: variance by the order, relative to the rest, beyond which no coordinate is preferred.
     own: of the covariance of what predictions miss, how much is taken as uncorrelated.
@@ -65,12 +66,15 @@ class OrderOptions:
     widths: tuple[int, ...] = (64, 256, 1024)
     kept: tuple[int, ...] = (2000, 100, 8)
     stands_out: float = 1.5
+    decoded: int = 2
     parts: int = 8
     clear: float = 30.0
     own: float = 0.3
 
 
 DEFAULT = OrderOptions()
+GUESSED = ReplayOptions(stale=3)
+"""Of an order that may be wrong: the right one is seen to be right after a few passes."""
 
 
 def dictionary(seeds: int) -> BatchOrder:
@@ -198,9 +202,9 @@ def guessed(
     every = [Tried(c, seed) for c in sources.values() for seed in order.seeds]
     first = only(link, np.arange(1))
     screen = Screen((first.sent[0], first.returned[0]), recipe, candidates, prior, rng)
-    for tried in ranked(screen, every, place, rng):
+    for tried in ranked(screen, every, place, rng)[: screen.options.decoded]:
         made = orders(tried.convention, tried.seed, place)
-        found = Replay(first, recipe, candidates, prior, ties, [made]).answer()
+        found = Replay(first, recipe, candidates, prior, ties, [made], GUESSED).answer()
         if found is not None:
             said = _words(tried, order, found, link, recipe, candidates)
             notes = {**found.notes, "order_guessed": said, "seeds_tried": len(every)}

@@ -107,8 +107,9 @@ def audit(
     chosen = chosen_attacks(given)
     named = {a.name for a in chosen} if given else set()
     names, asked = tuple(clients) or recording.clients, targets_in(recording.targets)
-    if unknown := [name for name in names if name not in recording.clients]:
-        raise FixConfig(f"no client {unknown[0]!r}; the clients are {', '.join(recording.clients)}")
+    if unknown := set(names) - set(recording.clients):
+        them = ", ".join(recording.clients)
+        raise FixConfig(f"no client {min(unknown)!r}; the clients are {them}")
     if keys := tuple(targets):
         asked = chosen_targets(asked, keys, "the recording")
     whole = {t for t in asked if t.asked.together}
