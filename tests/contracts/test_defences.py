@@ -360,7 +360,7 @@ def asks_which(source, names):
     found = []
     for node in ast.walk(ast.parse(source)):
         call = isinstance(node, ast.Call) and getattr(node.func, "id", "") in asking
-        if call or isinstance(node, ast.Compare | ast.Set):
+        if isinstance(node, ast.expr) and (call or isinstance(node, ast.Compare | ast.Set)):
             inside = [getattr(n, "id", getattr(n, "value", "")) for n in ast.walk(node)]
             found += [f"{node.lineno}: {value}" for value in inside if value in names]
     return found

@@ -13,6 +13,7 @@ from torch.func import grad, vmap
 from torch.nn import functional as F
 
 from overheard.programs import lenet
+from overheard.programs.module import tensor
 from overheard.programs.recipe import LeNet
 
 Array = NDArray[np.floating[Any]]
@@ -41,8 +42,8 @@ def explicit_gradients(
     for part in lenet._chunks(len(labels)):
         y = torch.as_tensor(np.asarray(labels[part]).astype(np.int64))
         masks = None if rng is None else lenet.dropout_masks(model, (len(y),), theta.dtype, rng)
-        drop = [lenet.tensor(m) for m in masks or ()]
-        made.append(each(lenet.tensor(theta), lenet.tensor(inputs[part], theta.dtype), y, drop))
+        drop = [tensor(m) for m in masks or ()]
+        made.append(each(tensor(theta), tensor(inputs[part], theta.dtype), y, drop))
     return np.asarray(torch.cat(made).numpy())
 
 

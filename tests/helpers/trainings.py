@@ -8,7 +8,7 @@ from overheard.programs.recipe import LeNet, Recipe, Target
 from overheard.programs.records import Encoding, Pixels, Scaled
 
 
-def recipe_of(model: Any, loss: str = "squared_error", **settings: Any) -> Recipe:
+def recipe_of(model: Any, loss: Any = "squared_error", **settings: Any) -> Recipe:
     """The recipe of a model, with labels that its loss takes."""
     blocks: Any = tuple(Scaled(column=f"x{k}") for k in range(model.inputs))
     if isinstance(model, LeNet):

@@ -101,8 +101,9 @@ def linear_solve(measurement: Measurement, groups: Groups, prior: Any = None) ->
 
 def _dimensions(differences: Array, most: int) -> int:
     """How many dimensions every record's candidates (n, K - 1, r) span, all together."""
-    if differences.shape[0] * differences.shape[1] <= most:
-        return differences.shape[0] * differences.shape[1]  # at most so many: enough to try
+    records, free, _ = differences.shape
+    if records * free <= most:
+        return int(records * free)  # at most so many: enough to try
     lengths = np.linalg.svd(differences, compute_uv=False)
     return int((lengths > 1e-9 * lengths.max(axis=1, keepdims=True, initial=0.0)).sum())
 

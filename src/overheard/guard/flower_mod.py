@@ -21,10 +21,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
-from overheard.federation.simulate import named
 from overheard.guard.exposure import Secret, exposures
 from overheard.guard.limits import USUAL, Exposure, Limits
-from overheard.programs.recipe import Layout, Recipe
+from overheard.programs.recipe import Layout, Recipe, named
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AppliedDefence
 
