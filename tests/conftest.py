@@ -29,6 +29,13 @@ from overheard import terminal
 from overheard.cli import main
 from overheard.transcript.store import Recording
 
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes minutes begins first, or one worker would wait for the other at the end."""
+    items.sort(key=lambda item: item.path.name != "test_recipes.py")
+
+
 # No deadline, because the workers of pytest-xdist share the cores and a slow machine is not a
 # bug. The same examples every time, because a red run must be repeatable by whoever reads it.
 settings.register_profile(
