@@ -62,7 +62,7 @@ quick: $(STAMP)
 
 # Ratios of one run, never absolute times: each measurement is a process with one thread.
 bench: $(EXTRAS)
-	$(BIN)/overheard bench --out benchmarks/results.json
+	$(BIN)/python -m benchmarks --out benchmarks/results.json
 
 # Without constraints: what the newest versions of everything do to a plain `pip install`.
 wheel:

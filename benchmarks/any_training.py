@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.frame import Results, Row, audited, options, show
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dataset import Dataset
 from overheard.programs.records import Records
 from overheard.programs.trusted import trust
@@ -172,7 +172,7 @@ def tried(training: dict[str, Any], records: int, seed: int) -> Row:
     attack = MaxEntropy(seeds=0) if tabular else MaxEntropy()
     record, spent = audited(config(layers, training, seed), data, attack)
     (found,) = record.findings
-    bins = [b for one in record.pooled if one.sure is not None for b in one.sure.bins]
+    bins = [b for one in record.pooled if one.calibration is not None for b in one.calibration.bins]
     return {
         "accuracy": found.value,
         "low": found.low,
@@ -185,10 +185,10 @@ def tried(training: dict[str, Any], records: int, seed: int) -> Row:
         "confidence": sum(b.n * b.confidence for b in bins) / max(sum(b.n for b in bins), 1),
         "proven": found.details.get("proven") == "True",
         "flag": found.details.get("flag", ""),
-        "oversure": found.oversure,
-        "bits": None if found.sure is None else found.sure.bits,
-        "certain": None if found.sure is None else found.sure.certain,
-        "certain_right": None if found.sure is None else found.sure.certain_right,
+        "oversure": found.overconfident,
+        "bits": None if found.calibration is None else found.calibration.bits,
+        "certain": None if found.calibration is None else found.calibration.certain,
+        "certain_right": None if found.calibration is None else found.calibration.certain_right,
         "seconds": spent,
         "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }

@@ -1,4 +1,4 @@
-"""``overheard bench``: how fast is it, beside what others would run, on this machine?"""
+"""``python -m benchmarks``: how fast is it, beside what others would run, on this machine?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
-@app.command(epilog="Example: `overheard bench start-up`")
+@app.command(epilog="Example: `python -m benchmarks start-up`")
 def bench(
     names: Annotated[
         list[str] | None, typer.Argument(help="Comparisons or growth curves; default: all.")
@@ -54,7 +54,7 @@ def bench(
     def stamped(row: Row) -> Row:
         """The row and how it was measured."""
         name = row.get("growth") or row["entry"]
-        how = f"overheard bench {name} --repeats {repeats}{' --quick' if quick else ''}"
+        how = f"python -m benchmarks {name} --repeats {repeats}{' --quick' if quick else ''}"
         return row | origin(how)
 
     rows: list[Row] = []

@@ -7,10 +7,10 @@ the data) by logistic regression and by a network of 64 units, RAND by the netwo
 network two tables on which no decoder was tuned: wages of the Current Population Survey of 1988
 (does somebody live in a city?) and of the General Social Survey (gender), whose label is a wage
 above the median (they are read from ``wages_cps`` in the data folder). Beside the rungs
-of `overheard.evaluation.rungs`: 90%, 30% and 10% of the records. Writes
+of `overheard.evaluation.complete`: 90%, 30% and 10% of the records. Writes
 benchmarks/knowledge_ladder.json, a row a case and seed: of each rung what an audit says of it
-(`overheard.evaluation.rungs.learned`) and, in bins by how sure, how many records there are and how
-many are right. Settings were fixed before these seeds were looked at; what is there is kept.
+(`overheard.evaluation.complete.learned`) and, in bins by how sure, how many records there are and
+how many are right. Settings were fixed before these seeds were looked at; what is there is kept.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.frame import Results, Row, federation, options, show
-from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.attribute.partial_decode import PartialDecode
+from overheard.attacks.attribute import MaxEntropy
+from overheard.attacks.partial import PartialDecode
 from overheard.data import randhie
 from overheard.data.dataset import Dataset
-from overheard.evaluation.rungs import RUNGS, Rung, learned, lowered
+from overheard.evaluation.complete import RUNGS, Rung, learned, lowered
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import AttributeDomain, AuxiliaryData
 from overheard.transcript.observe import observe
@@ -180,7 +180,7 @@ def main() -> None:
             here = [row[rung] for row in found]
             sound = [row for row in here if not row["flag"]] or here
             error, chance = calibration(sound)
-            figures = ("value", "confidence", "stranger", "certain", "certain_right", "seconds")
+            figures = ("value", "confidence", "imputation", "certain", "certain_right", "seconds")
             show(f"{name}, {rung}", here, *figures)
             print(f"    without a flag: calibration error {error:.3f}, by chance {chance:.3f}")
 

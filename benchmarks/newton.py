@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.frame import Results, Row, federation, options, show
-from overheard.attacks.linear import Linear
-from overheard.evaluation.baselines import imputation, majority_share
+from overheard.attacks.attribute import MaxEntropy
+from overheard.evaluation.baselines import Imputer, majority_share
 from overheard.programs.program import Message
 from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
@@ -94,13 +94,13 @@ def row(recording: Recording, site: str, column: str) -> Row:
     program, truth = program_in(recording), recording.truth()
     assert program is not None
     mine, values = truth[site], (0.0, 1.0)
-    stranger = imputation(program, truth, site, column, values, 0)
+    stranger = Imputer(0).values(program, truth, site, column, values)
     view = observe(recording, EAVESDROPPER, attribute(column), site)
     heard = view.know(Releases)
     curve = []
     for messages in HEARD:
         began = time.process_time()
-        guess = launch(Linear(), view.knowing(heard.first(messages)), 0)
+        guess = launch(MaxEntropy(), view.knowing(heard.first(messages)), 0)
         spent = time.process_time() - began
         right, sure = guess.choice() == mine[column], guess.probabilities.max(axis=1) > 0.99
         told = guess.diagnostics

@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.any_training import ADAM, ADAMW, MOMENTUM, RECIPES, SGD, config, people
 from benchmarks.frame import Results, Row, audited, options, show
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.data import randhie
 from overheard.programs.orders import Source
 from overheard.transcript.knowledge import BatchOrder
@@ -64,7 +64,7 @@ def summary(found: Any, seconds: float) -> Row:
         "proven": found.details.get("proven") == "True",
         "method": found.details.get("method"),
         "flag": found.details.get("flag", ""),
-        "bits": None if found.sure is None else found.sure.bits,
+        "bits": None if found.calibration is None else found.calibration.bits,
         "seconds": seconds,
     }
 

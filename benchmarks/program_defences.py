@@ -49,7 +49,7 @@ def hidden(rounds: int) -> Setting:
     return {
         **defended("secure_sum"),
         "threat": "secure-server",
-        "attacks": ["linear_sum"],
+        "attacks": ["sum_decode"],
     } | {"change": {"defence": [{"name": "secure_sum"}], "training.rounds": rounds}}
 
 
@@ -119,7 +119,13 @@ def run(name: str, work: Path) -> list[dict[str, Any]]:
     asked = SWEEPS[name]
     base = asked["base"] | {"audit": {"attributes": ["black"]}}
     described = parse_sweep(
-        {"attacks": ["linear"], "clients": ["site 5"], "seeds": [0, 1, 2], **asked, "base": base}
+        {
+            "attacks": ["max_entropy"],
+            "clients": ["site 5"],
+            "seeds": [0, 1, 2],
+            **asked,
+            "base": base,
+        }
     )
     sweep(described, work / name, again=True, progress=lambda what, done, of: print(what, done, of))
     found = read_rows(work / name)

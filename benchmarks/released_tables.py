@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.frame import Results, Row, federation, options, show
-from overheard.attacks.linear import Linear
-from overheard.evaluation.baselines import imputation, majority_share
+from overheard.attacks.attribute import MaxEntropy
+from overheard.evaluation.baselines import Imputer, majority_share
 from overheard.evaluation.metrics import calibration_error
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
@@ -93,7 +93,7 @@ def config(column: str, tables: Sequence[tuple[str, ...]], **settings: Any) -> R
 def _stranger(column: str, site: str) -> float:
     """The share that who does not listen gets right, whatever is released."""
     ready = plan(parse_config(config(column, [()], bins={})))
-    found = imputation(ready.told, ready.clients, site, column, (0.0, 1.0), 0)
+    found = Imputer(0).values(ready.told, ready.clients, site, column, (0.0, 1.0))
     assert found is not None
     return float(found.hits.mean())
 
@@ -109,12 +109,12 @@ def row(name: str, column: str) -> Row:
         for site in recording.clients:
             view = observe(recording, EAVESDROPPER, attribute(column), site)
             began = time.process_time()
-            guess: AttributeValues = launch(Linear(), view, 0)
+            guess: AttributeValues = launch(MaxEntropy(), view, 0)
             spent += time.process_time() - began
             secret = truth[site][column]
             hits.append(guess.choice() == secret)
             chances.append(guess.probabilities)
-            certified.append(int(guess.diagnostics["certified"]))
+            certified.append(int(guess.diagnostics["proven"]))
             flags += "flag" in guess.diagnostics
             free.append((majority_share(secret, (0.0, 1.0)), _stranger(column, site)))
     right, p = np.concatenate(hits), np.concatenate(chances)

@@ -22,8 +22,8 @@ import numpy as np
 
 from benchmarks.frame import Results, Row, federation, options, show
 from overheard import Recording, launch, threat_named
-from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.evaluation.baselines import imputation, majority_share
+from overheard.attacks.attribute import MaxEntropy
+from overheard.evaluation.baselines import Imputer, majority_share
 from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.observe import observe, told_of
 from overheard.transcript.target import attribute
@@ -63,7 +63,7 @@ def decoded(recording: Recording, site: str, seed: int) -> Row:
         own = np.stack([p[:, combinations[:, place] == v].sum(axis=1) for v in values], axis=1)
         hits = np.array(values)[own.argmax(axis=1)] == truth[site][column]
         whole &= combinations[p.argmax(axis=1), place] == truth[site][column]
-        free = imputation(told, truth, site, column, values, seed, COLUMNS)
+        free = Imputer(seed).values(told, truth, site, column, values, COLUMNS)
         row[column] = float(hits.mean())
         each["sure"][column] = float(own.max(axis=1).mean())
         each["ece"][column] = calibration_error(own.max(axis=1), hits)

@@ -22,8 +22,8 @@ import numpy as np
 
 from benchmarks.frame import Results, Row, federation, options, show
 from overheard import Recording, launch
-from overheard.attacks.attribute.sum_decode import SumDecode
 from overheard.attacks.stranger import beforehand
+from overheard.attacks.sums import SumDecode
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.knowledge import AuxiliaryData, EverybodysRecords
 from overheard.transcript.observe import observe

@@ -39,13 +39,10 @@ from overheard.attacks import attack_named
 from overheard.attacks.stranger import beforehand
 from overheard.data import randhie
 from overheard.data.dataset import Dataset
-from overheard.decoding.peeling import Cells
-from overheard.decoding.sparse_equations import joined
-from overheard.decoding.sparse_ladder import decode_sparse
-from overheard.programs.families.xgboost import read_exchanges
+from overheard.decoding.subset_sums import Conditioning, decode_subset_sums, joined, sums_over_cells
+from overheard.programs.families.xgboost import own_trees, read_exchanges
 from overheard.programs.program import Candidates
 from overheard.programs.records import Records, encode
-from overheard.programs.trees.equations import cell_rows, own_trees
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AuxiliaryData,
@@ -151,7 +148,7 @@ def run(case: Case, seed: int, most: int) -> Row:
 
 def listened(heard: View, truth: NDArray[Any], auxiliary: AuxiliaryData) -> dict[str, Any]:
     """What is known from what was heard."""
-    attack = attack_named("linear")
+    attack = attack_named("max_entropy")
     began = time.process_time()
     plain = launch(attack, heard, 0)
     seconds = time.process_time() - began
@@ -167,15 +164,14 @@ def listened(heard: View, truth: NDArray[Any], auxiliary: AuxiliaryData) -> dict
         heard.know(Releases).exchanges, candidates(heard)
     )
     assert equations is not None
-    cells = Cells(equations)
-    cells.peel()
+    cells = Conditioning(equations)
     proven = cells.values()
     said = np.asarray(plain.values)[proven]
     return {
         "accuracy": float(right.mean()),
         "without_auxiliary": float((plain.choice() == truth).mean()),
         "ceiling": ceiling(_public(heard), secret, prior),
-        "ceiling_of_trees": ceiling(cells.alike, secret, prior),
+        "ceiling_of_trees": ceiling(cells.group, secret, prior),
         "certain": int(certain.sum()),
         "certain_wrong": int((~right & certain).sum()),
         "certain_expected_wrong": float((1 - confidence[certain]).sum()),
@@ -198,12 +194,7 @@ def candidates(view: View) -> Candidates:
     labels, domain = view.know(Labels).values, view.know(AttributeDomain)
     column = view.know(ClientProgram).program.target.column
     known = {**view.know(PublicRecords).records.columns, column: labels}
-    return Candidates(
-        tuple(
-            Records({**known, **{c: np.full(len(labels), v) for c, v in value.items()}})
-            for value in domain.settings
-        )
-    )
+    return Candidates(Records(known), domain.settings, len(labels))
 
 
 def by_counts(view: View, truth: NDArray[Any]) -> dict[str, Any]:
@@ -217,15 +208,15 @@ def by_counts(view: View, truth: NDArray[Any]) -> dict[str, Any]:
     secret = (truth[:, None] == values).argmax(axis=1)
     shape, parts = inputs.shape[:2], []
     for exchange in read_exchanges(view.know(Releases).exchanges):
-        for tree in own_trees(exchange):
+        for tree in own_trees(*exchange):
             leaf = tree.leaves(inputs.reshape(-1, inputs.shape[2]).astype(np.float32))
             cell = leaf.reshape(shape) * (labels.max() + 1) + labels
             true = np.bincount(cell[secret, np.arange(len(truth))], minlength=cell.max() + 1)
-            total = (true.astype(np.float64), np.zeros(len(true)))
-            parts.append(cell_rows(np.ones(shape), cell, total, np.ones(len(true), dtype=bool)))
-    tables = possible.tables[0]
-    assert tables is not None
-    found = decode_sparse(joined(parts), program.alike(tables), beforehand(view)).posterior
+            exact = np.zeros(len(true))
+            parts.append(
+                sums_over_cells(np.ones(shape), cell, true.astype(np.float64), exact, exact)
+            )
+    found = decode_subset_sums(joined(parts), beforehand(view)).posterior
     right = found.guess == secret
     certain = found.confidence > CERTAIN
     return {

@@ -27,7 +27,7 @@ from overheard import (
     simulate,
     threat_named,
 )
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.kind import Disclosure, Knowledge, kind

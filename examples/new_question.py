@@ -20,10 +20,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.evaluation.scoring import Case, Scored, Scorer
-from overheard.questions.metrics import errors
-from overheard.questions.question import Question
+from overheard.questions.question import Metric, Question
 from overheard.transcript.knowledge import AttributeDomain, AttributePrior
 from overheard.transcript.view import View
 
@@ -37,42 +36,28 @@ class Share:
 
 
 def score(case: Case) -> Scorer:
-    """The absolute error; a stranger takes the share among the other clients' records."""
+    """The absolute error; imputation takes the share among the other clients' records."""
     column = case.target.column
     value = case.view.know(AttributeDomain).values[-1]
     shares = {name: float(np.mean(r[column] == value)) for name, r in case.truth.items()}
     truth = shares.pop(case.view.client)
-    stranger = np.array([abs(np.mean(list(shares.values())) - truth)]) if shares else None
+    imputed = np.array([abs(np.mean(list(shares.values())) - truth)]) if shares else None
 
     def scored(attack: Any, guess: Share, seconds: float) -> Scored:
         units = np.array([abs(guess.value - truth)])
-        return case.scored_units(attack, seconds, units, guess.diagnostics, stranger, n=1)
+        return case.scored_units(attack, seconds, units, guess.diagnostics, imputed, n=1)
 
     return scored
 
 
 QUESTION = Question(
     name="share",
-    title="Shares of an attribute",
     asks="what share of the client's records has an attribute?",
-    metric=errors(
-        name="share_error",
-        axis="Absolute error",
-        of=lambda attribute: "the share",
-        rule="Shares: an error below that of the other clients' mean share.",
-        caption="Shares among the records of <bdi>{}</bdi>",
-    ),
+    metric=Metric("share_error", "error"),
     answers=(Share,),
     score=score,
-    column="must",
-    targets=lambda keys: [
-        key.replace("attribute", "share", 1) for key in keys if key.startswith("attribute.")
-    ],
-    source=lambda key: key.replace("share", "attribute", 1),
-    removable=True,
-    noun="share",
-    secret=lambda attribute: f"share of {attribute}",
-    unit="share",
+    column=".+",
+    side="attribute",
 )
 
 

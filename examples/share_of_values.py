@@ -28,6 +28,8 @@ class ShareOfValues:
     everybody had the same value, until the mixture is nearest to the one heard. Every record gets
     these shares.
 
+    Solves: (θ − θ′) / rate ≈ Σᵥ shareᵥ · mean of gᵢ(v)
+
     Settings: ``rounds``, how many of the rounds heard are used, the first ones.
     """
 
@@ -37,7 +39,6 @@ class ShareOfValues:
     needs: ClassVar[frozenset[type[Any]]] = frozenset(
         {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
     )
-    equation: ClassVar[str] = "(θ − θ′) / rate ≈ Σᵥ shareᵥ · mean of gᵢ(v)"
 
     rounds: int = 3
 

@@ -1,22 +1,29 @@
-"""``python -m papers WORDS``: overheard's commands where the papers' data sources are known.
+"""``python -m papers NAME``: run a paper's experiment again; without NAME, which there are.
 
-``python -m papers fetch NAME`` brings a source's files; `data list` says which there are.
+``python -m papers fetch SOURCE`` brings a source's files. Any of overheard's own commands (`data
+list`, `simulate`, `sweep`, ...) may follow too: the papers' data sources are known there.
 """
 
 from __future__ import annotations
 
 import sys
 
-from overheard import terminal
-from overheard.cli import main
+import typer
+
+from overheard import cli, terminal
 from overheard.data.source import source_named
 from overheard.errors import OverheardError
+from papers.command import app
 from papers.data.files import fetch
 
 if __name__ == "__main__":
-    if sys.argv[1:2] != ["fetch"] or len(sys.argv) != 3:
-        main()
-    try:
-        terminal.say(fetch(source_named(sys.argv[2])))
-    except OverheardError as error:
-        sys.exit(f"error: {error}")
+    ours = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    if sys.argv[1:2] == ["fetch"] and len(sys.argv) == 3:
+        try:
+            terminal.say(fetch(source_named(sys.argv[2])))
+        except OverheardError as error:
+            sys.exit(f"error: {error}")
+    elif sys.argv[1:] and sys.argv[1] in ours:
+        cli.main()
+    else:
+        cli.run(app, "python -m papers")

@@ -1,4 +1,4 @@
-"""``overheard reproduce``: which experiments there are, and running one of them again."""
+"""``python -m papers``: which experiments there are, and running one of them again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from overheard import terminal
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
-@app.command(epilog="Example: `overheard reproduce xu2021-table1 --out papers/xu2021 --quick`")
+@app.command(epilog="Example: `python -m papers xu2021-table1 --out papers/xu2021 --quick`")
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Experiment; leave out for the list.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for NAME.json and NAME.svg.")] = Path(

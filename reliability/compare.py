@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.frame import Row, counted, finish, options
-from overheard.evaluation.compare import compare
-from overheard.evaluation.hits import Guessed, Hits, about
+from overheard.evaluation.compare import Guessed, Hits, about, compare
 from overheard.evaluation.intervals import clustered_interval, share_interval
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run
 

@@ -27,13 +27,13 @@ import numpy as np
 
 import overheard
 from benchmarks import frame
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dataset import Dataset
 from overheard.evaluation.replay import replays
 from overheard.federation.recorders.description import Description, describe
 from overheard.identify.recording import Found, identify
-from overheard.identify.search import OPTIMISERS, way
-from overheard.programs.recipe import Adam, Recipe
+from overheard.identify.search import OPTIMISERS
+from overheard.programs.recipe import Adam, Recipe, Sgd
 from overheard.programs.records import Records
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recording
@@ -129,6 +129,13 @@ def told(bare: Recording, description: Description, folder: Path) -> Recording:
     return bare.described_in(folder)
 
 
+def way(recipe: Recipe, records: int) -> float:
+    """How far a client of so many records goes at rate 1 if all gradients are alike."""
+    steps = recipe.local_steps(records)
+    kept = recipe.optimiser.momentum if isinstance(recipe.optimiser, Sgd) else 0.0
+    return float((steps - kept * (1 - kept**steps) / (1 - kept)) / (1 - kept))
+
+
 def compared(found: Found, recipe: Recipe, scale: str) -> dict[str, Any]:
     """The best recipe beside the true one, and whether the true one is the best or still open."""
     best = found.ranking[0].recipe
@@ -139,7 +146,7 @@ def compared(found: Found, recipe: Recipe, scale: str) -> dict[str, Any]:
         "adaptive": isinstance(best.optimiser, Adam) == isinstance(recipe.optimiser, Adam),
         "batch": best.full_batch == recipe.full_batch,
         "rate": best.learning_rate / recipe.learning_rate,
-        "way": best.learning_rate * way(best, [70]) / (recipe.learning_rate * way(recipe, [70])),
+        "way": best.learning_rate * way(best, 70) / (recipe.learning_rate * way(recipe, 70)),
         "scale": found.description.data.scale == scale,
         "recipe": bool(same) and same[0] is best,
         "open": len(found.open),

@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from scipy.stats import binomtest
@@ -29,13 +28,11 @@ from benchmarks.frame import Row, counted, federation, finish, options, people
 from overheard.attacks import all_attacks, attack_named, is_slow, listens
 from overheard.evaluation.attempt import NOT_RUN
 from overheard.evaluation.audit import together
-from overheard.evaluation.baselines import Imputed
-from overheard.evaluation.judged import EXPOSED
+from overheard.evaluation.baselines import Imputed, Imputer
+from overheard.evaluation.decision import EXPOSED
 from overheard.evaluation.record import AttackInfo, Audit, Run
-from overheard.evaluation.scoring import scorer_of
+from overheard.evaluation.scoring import Scoring, scorer_of
 from overheard.programs.records import Records
-from overheard.questions import attribute as attributes
-from overheard.report.verdict import verdicts
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
@@ -106,18 +103,20 @@ def null_audit(heard: Listened, rng: np.random.Generator, stranger: bool) -> Aud
     flips = {c: (rng.random(len(r)) < 0.5).astype(np.float64) for c, r in truth.items()}
     faked = {c: Records({**r.columns, "s": flips[c]}) for c, r in truth.items()}
 
-    def guesses(recipe: Any, truth: Any, client: str, *rest: Any) -> Imputed | None:
-        if not stranger:
-            return None
-        p = rng.uniform(0.3, 0.7, len(flips[client]))
-        given = np.where(flips[client] > 0, p, 1 - p)
-        return Imputed((given > 0.5).astype(np.float64), np.log2(given))
+    class Guessing(Imputer):
+        """Guesses at random where a stranger does, and else not at all."""
 
-    scored = []
-    with patch.object(attributes, "imputation", guesses):
-        for client, view in heard.views.items():
-            scorer = scorer_of(recipe, faked, attribute("s"), view, 0)
-            scored += [scorer(attack, guess, 0.0) for attack, guess in heard.answers[client]]
+        def values(self, recipe: Any, truth: Any, client: str, *rest: Any) -> Imputed | None:
+            if not stranger:
+                return None
+            p = rng.uniform(0.3, 0.7, len(flips[client]))
+            given = np.where(flips[client] > 0, p, 1 - p)
+            return Imputed((given > 0.5).astype(np.float64), np.log2(given))
+
+    scored, how = [], Scoring(imputer=Guessing(0))
+    for client, view in heard.views.items():
+        scorer = scorer_of(recipe, faked, attribute("s"), view, 0, None, how)
+        scored += [scorer(attack, guess, 0.0) for attack, guess in heard.answers[client]]
     used = {a.name: a for a, _ in next(iter(heard.answers.values()))}
     findings, pooled = together(scored, frozenset(n for n, a in used.items() if listens(a)))
     infos = [
@@ -155,7 +154,7 @@ def rates(clients: int, records: int, audits: int, seed: int, folder: Path) -> R
     wrong = single = 0
     for trial in range(audits):
         audit = null_audit(worlds[trial % len(worlds)], rng, stranger=trial % 8 >= 4)
-        wrong += any(v.level is EXPOSED for v in verdicts(audit))
+        wrong += any(s.level == EXPOSED for s in audit.secrets)
         single += unpaid(audit)
     interval = binomtest(wrong, audits).proportion_ci(method="wilson")
     names = sorted({a.name for w in worlds for found in w.answers.values() for a, _ in found})

@@ -28,7 +28,6 @@ from overheard.evaluation.audit import audit
 from overheard.evaluation.resume import Kept
 from overheard.federation.config import parse_config
 from overheard.guard.preflight import preflight
-from overheard.report.verdict import verdicts
 from overheard.transcript.threat import EAVESDROPPER
 
 OTHER_SEED = 1000
@@ -124,7 +123,7 @@ def config_of(content: Row, path: Path, **changes: Any) -> Row:
 
 def levels(found: Any) -> dict[str, str]:
     """The audit's level of every secret."""
-    return {_name(v.topic.question, v.topic.attribute): v.level.name for v in verdicts(found)}
+    return {_name(s.question, s.attribute): s.level for s in found.secrets}
 
 
 def _name(question: str, attribute: str | None) -> str:

@@ -11,7 +11,7 @@ says 95% must contain the truth in 93 to 97 of 100 worlds; one that is conservat
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -19,17 +19,15 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from benchmarks.frame import Row, counted, finish, options
-from overheard.decoding.affine_map import fit_affine_map
-from overheard.decoding.contribution import contributions
+from overheard.decoding.client_sets import Evidence, Options, contributions, posterior
 from overheard.decoding.group_posterior import Grouped, group_posterior
 from overheard.decoding.label_solve import solve_residuals
+from overheard.decoding.local_optimum import decode_least_squares
 from overheard.decoding.measurement import from_gram, from_rows, stack
-from overheard.decoding.mixed_chains import posterior
-from overheard.decoding.mixed_model import Evidence, Settings, grid_of, log_prior_of_pairs
 from overheard.decoding.posterior import NOISY, decode
 from overheard.evaluation.compare import compared_leaks
-from overheard.evaluation.detection import f1_interval
 from overheard.evaluation.intervals import clustered_interval, mean_interval, share_interval
+from overheard.questions.property import f1_interval
 
 Array = NDArray[np.float64]
 Rng = np.random.Generator
@@ -165,7 +163,7 @@ def _group_means(rng: Rng) -> list[bool]:
 def _labels(rng: Rng) -> list[bool]:
     features, values = rng.normal(size=(30, 20)), rng.normal(0, 2, 20)
     noise = np.full(30, 1.0)
-    found = solve_residuals([(features, features @ values + rng.normal(size=30), noise)], 20)
+    found = solve_residuals(features, features @ values + rng.normal(size=30), noise)
     return list(np.abs(found.values - values) <= 1.96 * found.sd)
 
 
@@ -177,8 +175,8 @@ def _local_optimum(rng: Rng) -> list[bool]:
     optimum = rng.normal(size=size)
     sent = optimum + rng.normal(size=(rounds, size))
     returned = sent - (sent - optimum) @ pull + noise * rng.normal(size=sent.shape)
-    fit = fit_affine_map(sent, returned)
-    return list(np.abs(fit.fixed_point - optimum) <= 1.96 * fit.fixed_point_sd)
+    fit = decode_least_squares(sent, returned)
+    return list(np.abs(fit.estimate - optimum) <= 1.96 * fit.estimate_sd)
 
 
 def _contribution(rng: Rng) -> list[bool]:
@@ -186,8 +184,8 @@ def _contribution(rng: Rng) -> list[bool]:
     shares = 1 + rng.normal(size=12)
     variance = rng.uniform(0.1, 1.0, 30)
     sums = took @ shares + np.sqrt(variance) * rng.normal(size=30)
-    found = contributions(sums, variance, took)
-    return list(np.abs(found.mean - shares) <= 1.96 * found.sd)
+    mean, sd = contributions(sums, variance, took)
+    return list(np.abs(mean - shares) <= 1.96 * sd)
 
 
 # --- p-values ------------------------------------------------------------------------------------
@@ -279,22 +277,21 @@ def _weighed(rng: Rng) -> list[tuple[float, bool]]:
 def _holders(rng: Rng) -> list[tuple[float, bool]]:
     """Which clients hold a record, from sums over rounds in which they lean the same way."""
     clients, rounds, effect, own, lasting = 20, 30, 3.0, 2.0, 0.6
-    model = Settings()
+    model = Options()
     there = np.zeros((rounds, clients))
     for row in there:
         row[rng.choice(clients, 6, replace=False)] = 1
-    holds = rng.random(clients) < rng.beta(*model.positives) * (rng.random() > model.nobody)
-    pairs = grid_of(model)
-    weights = np.exp(log_prior_of_pairs(pairs, model))
-    s, k = pairs[rng.choice(len(pairs), p=weights / weights.sum())]
-    common, k = np.full((rounds, rounds), lasting), min(k, 1.5)  # a share of at most 0.9 lasts
-    y = rng.normal(1, model.gamma_sd) * effect * (there @ holds)
-    y = y + there @ (np.sqrt(s * k * lasting) * rng.normal(size=clients))
-    spread = s * (1 - k * lasting) * there.sum(axis=1) + own * (there @ holds)
+    holds = rng.random(clients) < rng.beta(*model.share) * (rng.random() > model.nobody)
+    weights = np.exp(model.log_scales())
+    s = rng.choice(model.scales, p=weights / weights.sum())
+    common = np.full((rounds, rounds), lasting)
+    y = effect * (there @ holds)
+    y = y + there @ (np.sqrt(s * lasting) * rng.normal(size=clients))
+    spread = s * (1 - lasting) * there.sum(axis=1) + own * (there @ holds)
     y = y + np.sqrt(spread) * rng.normal(size=rounds)
     flat = np.ones(rounds)
     evidence = Evidence(y, effect * flat, own * flat, 0 * common, there, common)
-    found = posterior(evidence, rng, replace(model, persistent=(0.6, 1.0, 1.5)))
+    found = posterior(evidence, model)
     return list(zip(found.probabilities, holds, strict=True))
 
 

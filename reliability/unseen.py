@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.frame import Results, Row, counted, federation, finish, options, people
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dataset import Dataset
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.knowledge import LocalTraining

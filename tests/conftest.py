@@ -19,6 +19,8 @@ from patience import PATIENCE
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
+# Modules are compiled once, and not by each of the processes that tests start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import numpy as np
 import pytest
@@ -29,11 +31,26 @@ from overheard import terminal
 from overheard.cli import main
 from overheard.transcript.store import Recording
 
+sys.dont_write_bytecode = False  # of this process: what pytest makes of the tests' modules
+
+
+FIRST = ("test_flower", "test_flare", "test_recipes.py", "test_demo.py")
+"""Tests and files that take longest. FLARE's jobs run while Flower's apps do."""
+
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes begins first, or one worker would wait for the other at the end."""
-    items.sort(key=lambda item: item.path.name != "test_recipes.py")
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes minutes begins first, or one worker would wait for the other at the end.
+
+    What compares times is left out unless it is named: ``-m "not slow"`` stands in for the
+    ``-m "not timing"`` of pyproject.toml, and a busy machine must not fail a test.
+    """
+    if "timing" not in config.option.markexpr:
+        timed = [item for item in items if item.get_closest_marker("timing")]
+        config.hook.pytest_deselected(items=timed)
+        items[:] = [item for item in items if item not in timed]
+    places = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: min(places.get(n, len(FIRST)) for n in (item.name, item.path.name)))
 
 
 # No deadline, because the workers of pytest-xdist share the cores and a slow machine is not a

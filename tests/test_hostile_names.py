@@ -35,8 +35,8 @@ EVIL = (
     "| g | {{7*7}} {0} %s $\\frac{h}$ &lt;i \ud800"
 )
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]")
-KEPT = {"metric", "question", "threat", "version", "paper", "outcome"}
-FLAGS = {"flag", "oversure"}  # empty where there is nothing to say against an answer
+KEPT = {"metric", "question", "threat", "version", "paper", "outcome", "level"}
+FLAGS = {"flag", "overconfident"}  # empty where there is nothing to say against an answer
 
 
 def attempting() -> ModuleType:
@@ -133,7 +133,7 @@ def _headings(tokens: list[Any]) -> list[tuple[str, str]]:
 
 
 def test_pictures_hold_names_as_text() -> None:
-    from overheard.report.suspects import draw as draw_suspects
+    from overheard.report.svg import suspects as draw_suspects
     from overheard.sweep.frontier import Point
     from overheard.sweep.frontier import draw as draw_frontier
 

@@ -81,7 +81,7 @@ def attacked(attack: Any, view: View, truth: Array) -> Facts:
 
 
 def _max_entropy(sizes: Sizes, folder: Path) -> Job:
-    from overheard.attacks.attribute.max_entropy import MaxEntropy
+    from overheard.attacks.attribute import MaxEntropy
 
     view, truth = view_of(sizes, folder)
     return Job(lambda: attacked(MaxEntropy(), view, truth))
@@ -128,14 +128,14 @@ HIGHER = Check(
 
 
 def _many(sizes: Sizes, folder: Path) -> Job:
-    from overheard.attacks.papers.driouich2022 import best_values
+    from overheard.attacks.papers.driouich2022 import algorithm_4
     from overheard.transcript.knowledge import Link
 
     view, _ = view_of(sizes, folder)
     theta = view.know(Link).returned[-1].astype(np.float64)
 
     def run() -> Facts:
-        guess = best_values(view, theta)
+        guess = algorithm_4(view, theta)
         return {"decisions": "".join(map(str, guess.probabilities.argmax(axis=1)))}
 
     return Job(run)
@@ -178,15 +178,24 @@ def _record_by_record(sizes: Sizes, folder: Path) -> Job:
 
 def _lean_loop(sizes: Sizes, folder: Path) -> Job:
     """The same loop at its leanest: inputs encoded beforehand, a few numpy calls a record."""
-    from overheard.attacks.front import candidate_inputs
-    from overheard.programs.dense import split
-    from overheard.transcript.knowledge import Labels, Link, LocalTraining
+    from overheard.programs.networks import split
+    from overheard.programs.records import encode_each
+    from overheard.transcript.knowledge import (
+        AttributeDomain,
+        Labels,
+        Link,
+        LocalTraining,
+        PublicRecords,
+    )
 
     view, _ = view_of(sizes, folder)
     recipe = view.know(LocalTraining).recipe
     theta = view.know(Link).returned[-1].astype(np.float64)
+    known, settings = view.know(PublicRecords).records, view.know(AttributeDomain).settings
     labels = recipe.target.encode_values(view.know(Labels).values).astype(int)
-    candidates = np.ascontiguousarray(candidate_inputs(view).transpose(1, 0, 2))
+    candidates = np.ascontiguousarray(
+        encode_each(recipe.encoding, known, settings).transpose(1, 0, 2)
+    )
     ((weight, bias),) = split(recipe.dense, theta)
     assert bias is not None
     one_hot = np.eye(sizes["classes"])

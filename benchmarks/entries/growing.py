@@ -76,14 +76,15 @@ def _simulation(sizes: Sizes, folder: Path) -> Job:
 
 def _listening(sizes: Sizes, folder: Path) -> Job:
     """Sums of a LeNet's clients read round by round, 100 auxiliary records."""
-    from overheard.attacks.property import FilterSettings, readings
+    from overheard.attacks.property import outputs
+    from overheard.decoding.matched_filter import Options
 
     adversary = sums.adversary_for({"auxiliary": 100, "shard": 30})
-    few = FilterSettings(masks=4)
+    few = Options(masks=4)
 
     def run() -> Facts:
         heard = sums.heard(adversary, sizes["rounds"])
-        made = readings(adversary, heard, stream(0, "bench", "rounds"), few)
+        made = outputs(adversary, heard, stream(0, "bench", "rounds"), few)
         return {"rounds": sum(1 for _ in made)}
 
     return Job(run)

@@ -57,10 +57,10 @@ def _accuracy(outputs: Array, labels: Array) -> float:
 
 
 def _ours(sizes: Sizes, folder: Path) -> Job:
+
     from overheard.federation.server import WeightedMean, aggregate
     from overheard.federation.simulate import train_clients
-    from overheard.programs.dense import predict
-    from overheard.programs.networks import initial
+    from overheard.programs.networks import initial, network
     from overheard.programs.training import shards
 
     recipe, (inputs, labels) = recipe_for(sizes), people(sizes)
@@ -72,7 +72,7 @@ def _ours(sizes: Sizes, folder: Path) -> Job:
         for number in range(sizes["rounds"]):
             returned = train_clients(recipe, model, data, everybody, 0, number)
             model, _ = aggregate(WeightedMean(), (), recipe, model, returned, data.sizes)
-        return {"accuracy": _accuracy(predict(recipe.dense, model, inputs[:50]), labels[:50])}
+        return {"accuracy": _accuracy(network(recipe).predict(model, inputs[:50]), labels[:50])}
 
     return Job(run)
 
@@ -104,7 +104,7 @@ def _loop(sizes: Sizes, folder: Path) -> Job:
 
 def _products(sizes: Sizes, folder: Path) -> Job:
     """The matrix products of every step of every client by BLAS, and nothing else."""
-    from overheard.programs.dense import times_transposed
+    from overheard.programs.networks import times_transposed
 
     rng = stream(0, "bench", "products")
     widths = shape(sizes)

@@ -20,11 +20,10 @@ from scipy.stats import binom
 
 from overheard.errors import FixConfig
 from overheard.federation.defences.contract import Chain, RoundContext
-from overheard.programs.dense import record_gradients
-from overheard.programs.private import sampling_rate
+from overheard.programs.networks import network
 from overheard.programs.recipe import Dense, PrivateSteps, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
-from overheard.programs.training import Shards, local_training
+from overheard.programs.training import Shards, local_training, sampling_rate
 
 Array = NDArray[np.float64]
 
@@ -129,7 +128,7 @@ def _score_of_steps(game: Game, sent: Array, update: Array) -> Array:
     assert private is not None
     steps, rate = recipe.local_steps(m), sampling_rate(recipe, m)
     data = game.shards(len(sent), True)
-    rows = record_gradients(recipe.dense, recipe.loss, sent, data.inputs, data.labels)
+    rows = network(recipe).rows(sent, data.inputs, data.labels).explicit()
     norms = np.linalg.norm(rows, axis=-1, keepdims=True)
     rows = rows * np.minimum(1.0, private.clip / np.maximum(norms, 1e-300))
     target, others = rows[:, 0], rows[:, 1:].sum(axis=1)

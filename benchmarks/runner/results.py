@@ -48,7 +48,7 @@ def read_results(path: Path) -> Row:
         found["comparisons"], found["quick"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FixConfig(
-            f"{path} is no file of results ({error}); `overheard bench --out FILE` writes one"
+            f"{path} is no file of results ({error}); `python -m benchmarks --out FILE` writes one"
         ) from error
     return dict(found)
 

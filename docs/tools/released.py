@@ -69,7 +69,7 @@ def newton_table() -> str:
     heads = ["site", "attribute", *(f"{n} heard" for n in heard), "all after", "stranger"]
     own = [row for row in rows.values() if "own_excess" in row]
     words = "" if not own else (
-        f"The site's own model, from its last message alone (`own_release`), loses "
+        f"The site's own model, from its last message alone (`structured`), loses "
         f"{100 * max(row['own_excess'] for row in own):.2f}% more on the site's people than the "
         f"one that the site would have made by itself, at most, and agrees with it on "
         f"{100 * min(row['agreement'] for row in own):.0f}% of the other sites' people or more; "

@@ -41,16 +41,15 @@ BY_BIN = ("reliability", GIVEN)
 QUESTIONS = {asked.name: asked.asks for asked in all_questions().values()}
 SHORT = {
     "individual updates": "updates",
-    "individual releases": "releases",
-    "client program": "program",
-    "sums of updates": "sums",
+    "individual messages": "messages",
+    "what clients do": "program",
     "local training recipe": "recipe",
     "public records": "records",
     "attribute domain": "values",
     "attribute prior": "shares",
     "auxiliary data": "elsewhere",
     "candidate pool": "pool",
-    "group counts": "counts",
+    **dict.fromkeys(("sums of updates", "sums of messages"), "sums"),
 }
 
 
@@ -129,7 +128,7 @@ def paper_tables() -> str:
             kind = "a quick run" if content["quick"] else "the whole run"
             lines += [
                 f"Data: {content['data']}. {kind[0].upper()}{kind[1:]}, seeds: {content['seeds']}, "
-                f"by `overheard reproduce {content['name']}`. Means over clients; every row is in "
+                f"by `python -m papers {content['name']}`. Means over clients; every row is in "
                 f"`{content['path']}`.",
                 "",
                 _experiment(content["rows"]),
@@ -207,7 +206,8 @@ def demo_table(audits: Sequence[Audit] = ()) -> str:
         ]
         guesses = [words_of.percent(v or 0.0, 1) for v in (best[0].majority, best[0].imputation)]
         got = [words_of.interval(b.value, b.low, b.high, 1) for b in best]
-        sure = [f"{b.sure.certain:,} of {b.n:,}" if b.sure is not None else "" for b in best]
+        known = [b.calibration for b in best]
+        sure = [f"{c.certain:,} of {b.n:,}" if c else "" for b, c in zip(best, known, strict=True)]
         rows.append((secret, *guesses, got[0], sure[0], got[1], sure[1]))
     rounds = [a.run.rounds for a in audits]
     heads = [

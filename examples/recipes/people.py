@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from sklearn.preprocessing import StandardScaler
 
 from overheard.data.randhie import load
 
@@ -41,8 +40,8 @@ def partition(
     mine = everybody[f"site {number + 1}"]
     every, inputs = np.concatenate([*map(_inputs, everybody.values())]), _inputs(mine)
     numbers = ~np.isin(every, (0, 1)).all(axis=0)
-    scaler = StandardScaler().fit((inputs if alone else every)[:, numbers])
-    inputs[:, numbers] = scaler.transform(inputs[:, numbers])
+    whose = (inputs if alone else every)[:, numbers]
+    inputs[:, numbers] = (inputs[:, numbers] - whose.mean(axis=0)) / whose.std(axis=0)
     return inputs, mine[target]
 
 

@@ -29,4 +29,4 @@ def experiment_named(name: str) -> Experiment:
         return known[name]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise FixConfig(f"unknown experiment {name!r}; `overheard reproduce` lists them{hint}")
+    raise FixConfig(f"unknown experiment {name!r}; `python -m papers` lists them{hint}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
 from overheard.evaluation import metrics
-from overheard.evaluation.baselines import imputation, majority_share
+from overheard.evaluation.baselines import Imputer, majority_share
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
@@ -114,7 +114,7 @@ def attribute_scores(
         view = observe(recording, threat, attribute(column), client)
         secret = truth[client][column]
         majority = majority_share(secret, values)
-        imputed = imputation(recipe, truth, client, column, values, seed)
+        imputed = Imputer(seed).values(recipe, truth, client, column, values)
         if imputed is not None:
             yield Score(STRANGER, client, float(imputed.hits.mean()), majority, 0.0)
         for method, attack in attacks.items():

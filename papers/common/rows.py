@@ -114,7 +114,7 @@ class Experiment:
     ) -> Reproduction:
         """Run it, or the part that was asked for; the outcome says how it was measured."""
         part = part or Choice()
-        words = ["overheard", "reproduce", self.name, "--seeds", str(seeds)]
+        words = ["python", "-m", "papers", self.name, "--seeds", str(seeds)]
         words += ["--quick"] if quick else []
         for name, value in asdict(part).items():
             if value != getattr(Choice(), name):

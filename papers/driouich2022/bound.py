@@ -46,7 +46,7 @@ def models(view: View, recipe: Recipe, records: Records) -> Iterator[tuple[str, 
     link = view.know(Link)
     yield "global", link.sent[-1].astype(np.float64)
     yield "last returned", link.returned[-1].astype(np.float64)
-    yield "local", affine_map(link, recipe).fixed_point
+    yield "local", affine_map(link, recipe).estimate
     yield "analytical", metrics.local_optimum(recipe, records)
 
 

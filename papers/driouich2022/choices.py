@@ -120,10 +120,11 @@ def as_set(source: str, epochs: int, client: str) -> dict[str, Attack]:
             for m in (LBFGS, GUMBEL)}  # fmt: skip
 
 
-def search(method: str, last: int, step: int, epochs: int, *rate: float) -> Attack:
+def search(method: str, last: int, step: int, epochs: int, rate: float | None = None) -> Attack:
     """One baseline on the rounds {0, step, 2 step, ..., last}; its own rate if none is given."""
-    kind = L2Lbfgs if method == LBFGS else Gumbel
-    return kind((last,), (step,), epochs, *rate)
+    if method == LBFGS:
+        return L2Lbfgs((last,), (step,), epochs, rate)
+    return Gumbel((last,), (step,), epochs, *() if rate is None else (rate,))
 
 
 def settings_table(source: str, quick: bool, seeds: int, progress: Progress) -> Reproduction:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.papers.driouich2022 import (
     ModelBasedGlobal,
     ModelBasedLastReturned,

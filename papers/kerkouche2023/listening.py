@@ -10,26 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.papers.kerkouche2023 import (
-    Detected,
-    DetectorSettings,
-    above_half,
-    detect,
-    least_squares,
-    prolin,
-    ridge_regression,
-    updates_told_apart,
-)
+from overheard.attacks.papers import kerkouche2023
+from overheard.attacks.papers.kerkouche2023 import Detected, above_half, detect
 from overheard.attacks.property import (
     Adversary,
-    Collected,
     Known,
     MatchedFilter,
+    Outputs,
     adversary_of,
     collect,
-    readings,
+    outputs,
 )
-from overheard.evaluation.detection import answers_of, f1
+from overheard.questions.property import answers_of, f1
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.observe import observe
@@ -55,6 +47,7 @@ class World:
     batch: int
     sizes: tuple[int, ...]
     options: dict[str, Any] = field(default_factory=dict)
+    model: str = "lenet"
 
 
 WORLDS = {
@@ -62,6 +55,7 @@ WORLDS = {
     "fashion": World("fashion", 6000, 0.01, 10, (10, 20, 30)),
     "cifar10": World("cifar10", 5000, 0.1, 25, (25, 50)),
     "digits": World("digits_images", 1000, 0.1, 10, (10,)),
+    "small": World("digits_images", 1000, 0.05, 20, (20,), model="logistic"),
 }
 
 
@@ -106,7 +100,7 @@ class Setting:
             "participation": 0.2,
         }
         kinds = {"targets": self.targets} if self.kind == "membership" else {}
-        return federation(seed, world.source, "lenet", training, options) | {
+        return federation(seed, world.source, world.model, training, options) | {
             "property": {"kind": self.kind, "positives": self.positives, **kinds},
             "defence": [{"name": "secure_sum"}],
         }
@@ -149,8 +143,8 @@ def listen(setting: Setting, seed: int, progress: Progress) -> Heard:
         sums, adversary, answers = adversary_in(recording, setting)
         rounds = tuple(sorted({*range(setting.every, len(sums) + 1, setting.every), len(sums)}))
         begin = time.process_time()
-        read = readings(adversary, sums, stream(seed, "ours"))
-        told = collect(_watched(read, progress, setting, seed), sums.participation)
+        read = outputs(adversary, sums, stream(seed, "ours"))
+        told = collect(_watched(read, progress, setting, seed))
         seconds = (time.process_time() - begin) / len(sums)
         points: list[Point] = []
         decoys: list[Point] = []
@@ -160,8 +154,8 @@ def listen(setting: Setting, seed: int, progress: Progress) -> Heard:
         for target in range(min(setting.compared, len(answers) - setting.decoys)):
             alone = replace(adversary, targets=_one(adversary.targets, target))
             watched = _watched(sums, progress, setting, seed)
-            how = DetectorSettings(setting.shadows, seed=seed)
-            apart = detect(alone, watched, sums.participation, how)
+            how = kerkouche2023.Options(setting.shadows, seed=seed)
+            apart = detect(alone, watched, how)
             size = told.size(rounds[-1], target)
             points += _theirs(target, apart, answers[target], rounds, size)
     return Heard(tuple(points), tuple(decoys), seconds)
@@ -202,9 +196,9 @@ def _watched(rounds: Any, progress: Progress, setting: Setting, seed: int) -> It
 
 
 def _ours(
-    told: Collected, target: int, positive: Flags, rounds: Sequence[int], seed: int, every: int
+    told: Outputs, target: int, positive: Flags, rounds: Sequence[int], seed: int, every: int
 ) -> list[Point]:
-    found, _ = MatchedFilter(every=every).over_rounds(told, stream(seed, "who", target), target)
+    found, _ = MatchedFilter(every=every).over_rounds(told, target)
     return [
         Point(target, OURS, t, one.probabilities, one.chosen, positive, told.size(t, target))
         for t, one in ((t, found[t]) for t in rounds)
@@ -215,12 +209,12 @@ def _theirs(
     target: int, told: Detected, positive: Flags, rounds: Sequence[int], effect: float
 ) -> Iterator[Point]:
     methods = {
-        "BASELINE": updates_told_apart,
-        "OLS": least_squares,
-        "REG": ridge_regression,
-        "PROLIN": prolin,
+        "BASELINE": kerkouche2023.baseline,
+        "OLS": kerkouche2023.ols,
+        "REG": kerkouche2023.reg,
+        "PROLIN": kerkouche2023.prolin,
     }
     for t in rounds:
         for name, method in methods.items():
-            p = method(told, t)
+            p = method(told.first(t))
             yield Point(target, name, t, p, above_half(p), positive, effect)

@@ -14,8 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from overheard.attacks.papers.kerkouche2023 import DetectorSettings, detect
-from overheard.attacks.property import readings
+from overheard.attacks.papers.kerkouche2023 import Options, detect
+from overheard.attacks.property import outputs
 from overheard.errors import FixConfig
 from overheard.randomness import stream
 from papers.common import pictures
@@ -146,11 +146,11 @@ def cost(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
     with recorded(setting.config(ONE_SEED)) as recording:
         sums, adversary, _ = adversary_in(recording, setting)
         marks = [time.process_time()]
-        for _ in readings(adversary, sums, stream(ONE_SEED, "ours")):
+        for _ in outputs(adversary, sums, stream(ONE_SEED, "ours")):
             marks.append(time.process_time())
         ours = float(np.mean(np.diff(marks)[len(marks) // 2 :]))
         begin = time.process_time()
-        detect(adversary, [sums[len(sums) - 1]], sums.participation, DetectorSettings(shadows))
+        detect(adversary, [sums[len(sums) - 1]], Options(shadows))
         theirs = (time.process_time() - begin) * full / shadows
     rows = (
         Row(setting.words, "a round", OURS, "CPU seconds", ours),

@@ -30,7 +30,7 @@ from overheard.attacks.baselines import AuxiliaryMean, Naive
 from overheard.attacks.label import BayesGroups, LinearDecode
 from overheard.attacks.papers.leprovost2023 import GroupMeansPinv, GroupMeansTikhonov
 from overheard.data.dataset import Dataset
-from overheard.decoding.label_solve import IDENTIFIED
+from overheard.decoding.label_solve import LabelOptions
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Link
 from overheard.transcript.view import Attack, launch
@@ -167,7 +167,7 @@ def _decode_all(world: World, link: Link, setting: str, name: str, tally: Tally)
         guess = launch(LinearDecode(), view, PUBLIC_SEED)
         seconds = time.perf_counter() - begin
         missed = np.abs(guess.values - records[label])
-        sure = guess.sd <= IDENTIFIED * float(guess.diagnostics["prior_sd"])
+        sure = guess.sd <= LabelOptions().identified * float(guess.diagnostics["prior_sd"])
         relative = missed / np.abs(records[label])
         covered = float(np.mean(missed <= 1.96 * guess.sd))
         _, times = np.unique(kinds(records.without(label)), return_counts=True)

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from overheard.data.dataset import Dataset
 from overheard.federation.config import DataConfig
 from overheard.federation.plan import encoding_for
-from overheard.programs.dense import predict
-from overheard.programs.networks import initial
+from overheard.programs.networks import initial, network
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Records, encode
 from overheard.programs.training import local_training, shards
@@ -76,7 +75,7 @@ class World:
 
     def test_loss(self, model: NDArray[np.float32]) -> float:
         """Mean squared error on the auxiliary records, which are the paper's test set."""
-        outputs = predict(self.recipe.dense, model, encode(self.recipe.encoding, self.outside))
+        outputs = network(self.recipe).predict(model, encode(self.recipe.encoding, self.outside))
         return float(np.mean((outputs[:, 0] - self.recipe.target.encode(self.outside)) ** 2))
 
     def gradients(self, model: NDArray[np.float32], epoch: int) -> Link:

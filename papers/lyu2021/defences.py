@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dealing import VICTIM
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share

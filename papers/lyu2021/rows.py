@@ -10,7 +10,7 @@ import numpy as np
 from overheard.attacks.papers.lyu2021 import CosMatching, phase
 from overheard.data.dealing import VICTIM
 from overheard.data.source import load, source_named
-from overheard.evaluation.baselines import imputation
+from overheard.evaluation.baselines import Imputer
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from papers.common.harness import STRANGER, mean_row
@@ -33,7 +33,7 @@ def stranger_hits(setting: Setting, most: int, seed: int) -> Hits | None:
         return None
     truth = {VICTIM: ready.clients[VICTIM], "public": ready.auxiliary}
     values = ready.attributes[setting.column].values
-    found = imputation(ready.recipe, truth, VICTIM, setting.column, values, seed)
+    found = Imputer(seed).values(ready.recipe, truth, VICTIM, setting.column, values)
     return None if found is None else found.hits
 
 

@@ -16,10 +16,10 @@ from overheard.decoding.ties import same_rows
 from overheard.errors import ChooseAnotherAttack, GrantKnowledge
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
-from overheard.evaluation.detection import f1
 from overheard.evaluation.intervals import share_interval
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode, positions
+from overheard.questions.property import f1
 from overheard.randomness import stream
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import AttributePrior, Labels, Link

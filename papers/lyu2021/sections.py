@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.papers.lyu2021 import GradientVarianceGmm
 from overheard.transcript.view import Attack
 from papers.lyu2021 import claims as printed

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from overheard.attacks.attribute.joint_decode import JointDecode
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.baselines import PublicModel, RandomGuess
 from overheard.attacks.membership import CandidateDecode
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, L2Lbfgs, Statistics
@@ -371,7 +370,7 @@ def labels_table(quick: bool) -> list[Setting]:
             if size > (100 if quick else 1000):
                 continue
             search = replace(WHOLE, phases=("pre1",))
-            attacks: dict[str, Attack] = {COS: search, LABELS_OURS: JointDecode()}
+            attacks: dict[str, Attack] = {COS: search, LABELS_OURS: MaxEntropy(labels=False)}
             one = two_classes(source, column, size, attacks, rounds=5)
             repeats = 1 if size >= 500 else 3
             settings.append(replace(one, claims=some({COS: claimed}), repeats=repeats))

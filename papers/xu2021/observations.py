@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from overheard.attacks.label import LinearDecode
 from overheard.attacks.papers.xu2021 import affine_map
 from overheard.data.dataset import Dataset
-from overheard.decoding.affine_map import fit_affine_map
+from overheard.decoding.local_optimum import decode_least_squares
 from overheard.errors import ListenLonger
-from overheard.programs.dense import predict
+from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.randomness import stream
@@ -87,13 +87,13 @@ def heard(client: Hard, rounds: int, steps: int, rate: float = 0.5) -> tuple[Arr
     return np.array(sent), np.array(returned)
 
 
-def error_after(sent: Array, returned: Array, messages: int, steps: int, optimum: Array) -> float:
+def error_after(sent: Array, returned: Array, messages: int, optimum: Array) -> float:
     """Relative distance to the local optimum of what so many messages give (Observation 1)."""
     try:
-        fit = fit_affine_map(sent[:messages], returned[:messages], steps=steps)
+        fit = decode_least_squares(sent[:messages], returned[:messages])
     except ListenLonger:
         return 1.0  # nothing is known: as far as from 0
-    return float(np.linalg.norm(fit.fixed_point - optimum) / np.linalg.norm(optimum))
+    return float(np.linalg.norm(fit.estimate - optimum) / np.linalg.norm(optimum))
 
 
 APART = "messages until the twin differs"
@@ -115,9 +115,7 @@ def obs2(quick: bool, seeds: int, progress: Progress) -> Reproduction:
             _, twins = heard(client.twin, most, steps)
             apart = int(np.argmax((returned != twins).any(axis=1))) + 1
             moved = int(np.argmax((returned != 0).all(axis=1))) + 1
-            errors = {
-                n: error_after(sent, returned, n, steps, client.optimum) for n in range(2, most + 1)
-            }
+            errors = {n: error_after(sent, returned, n, client.optimum) for n in range(2, most + 1)}
             known = next((n for n, error in errors.items() if error < 0.01), most + 1)
             setting = f"d = {size}, {steps} local step{'s' if steps > 1 else ''}"
             rows += [
@@ -176,7 +174,7 @@ def label_guesses(dataset: Dataset, seed: int) -> Iterator[tuple[str, Array]]:
         truth, recipe = truth_and_recipe(recording)
         view = observe(recording, EAVESDROPPER, LABEL, "0")
         link = view.know(Link)
-        local = says(recipe, affine_map(link, recipe).fixed_point, truth["0"])
+        local = says(recipe, affine_map(link, recipe).estimate, truth["0"])
         yield "local model", local
         yield "last returned", says(recipe, link.returned[-1].astype(np.float64), truth["0"])
         yield "linear_decode", launch(LinearDecode(), view, seed).values
@@ -185,7 +183,7 @@ def label_guesses(dataset: Dataset, seed: int) -> Iterator[tuple[str, Array]]:
 
 def says(recipe: Recipe, theta: Array, records: Records) -> Array:
     """A model's predictions, in the labels' units."""
-    outputs = predict(recipe.dense, theta, encode(recipe.encoding, records))[:, 0]
+    outputs = network(recipe).predict(theta, encode(recipe.encoding, records))[:, 0]
     return np.asarray(recipe.target.decode_values(outputs.astype(np.float64)))
 
 

@@ -15,7 +15,7 @@ from overheard.attacks.local_model import Structured
 from overheard.attacks.papers.xu2021 import LearnedMap, learn_maps
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
-from overheard.programs.dense import predict
+from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.transcript.knowledge import Link
@@ -52,7 +52,7 @@ def claims(steps: int) -> dict[tuple[str, str], float]:
 
 def local_accuracy(recipe: Recipe, theta: Array, records: Records) -> float:
     """Share of a client's own records that a model classifies right."""
-    outputs = predict(recipe.dense, theta, encode(recipe.encoding, records))
+    outputs = network(recipe).predict(theta, encode(recipe.encoding, records))
     labels = recipe.target.encode(records)
     chosen = outputs[:, 0] > 0 if outputs.shape[1] == 1 else outputs.argmax(axis=1)
     return float(np.mean(chosen == labels))

@@ -5,7 +5,7 @@ app = overheard.flower.record_app(app, "/path/to/run")        # or the whole Ser
 
 and on the clients' side, an update that tells too much is stopped before it leaves:
 
-app = ClientApp(mods=[overheard.flower.guard_mod(recipe, secrets)])
+app = ClientApp(mods=[overheard.flower.guard_mod("audit.toml", "site 3")])
 """
 
 from __future__ import annotations

@@ -15,14 +15,13 @@ import pytest
 from federations import GROUPS, summed
 from torch import nn
 
-from overheard.attacks.attribute.joint_decode import JointDecode
-from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.attribute.partial_decode import PartialDecode
-from overheard.attacks.attribute.sum_decode import SumDecode
+from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.label import BayesGroups, LinearDecode
 from overheard.attacks.membership import CandidateDecode
 from overheard.attacks.papers.driouich2022 import ModelBasedGlobal
 from overheard.attacks.papers.lyu2021 import CosMatching, Statistics
+from overheard.attacks.partial import PartialDecode
+from overheard.attacks.sums import SumDecode
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs import trusted
 from overheard.programs.recipe import Module
@@ -50,15 +49,14 @@ def by_class(dataset: Any) -> Any:
 def as_module(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The view in which the dense network is a torch module that somebody trusts."""
 
-    def changed(view: View) -> View:
+    def changed(view: View, last: Any = nn.Linear) -> View:
         recipe = view.know(LocalTraining).recipe
         dense = recipe.dense
         sizes = dense.sizes
 
         def make() -> nn.Module:
-            return nn.Sequential(
-                nn.Linear(sizes[0], sizes[1]), nn.Tanh(), nn.Linear(sizes[1], sizes[2])
-            )
+            first = nn.Linear(sizes[0], sizes[1])
+            return nn.Sequential(first, nn.Tanh(), last(sizes[1], sizes[2]))
 
         monkeypatch.setattr(trusted, "imported", lambda name: make)
         monkeypatch.setattr(trusted, "_TRUSTED", {"here:make"})
@@ -69,6 +67,10 @@ def as_module(monkeypatch: pytest.MonkeyPatch) -> Any:
         return view.knowing(LocalTraining(recipe.model_copy(update={"model": module})))
 
     return changed
+
+
+class WithoutKernel(nn.Linear):
+    """A layer that is not known: its gradients are written out."""
 
 
 def the_same(attack: Any, view: View, as_module: Any, answers: str = "probabilities") -> None:
@@ -86,7 +88,8 @@ LABELS, BY_GROUP = {"audit": {"label": True}}, {"people": 60, "audit": {**GROUPS
         (attribute("s"), MaxEntropy(), {}, "probabilities"),
         (attribute("s"), ModelBasedGlobal(), {}, "probabilities"),
         (attribute("s"), SEARCH, {}, "probabilities"),
-        (attribute("s"), JointDecode(), {"change": by_class}, "probabilities"),
+        (attribute("s"), MaxEntropy(labels=False), {"change": by_class}, "probabilities"),
+        (attribute("s"), Statistics(), {"change": by_class}, "probabilities"),
         (membership("s"), CandidateDecode(), {"audit": {"membership": 30}}, "probabilities"),
         (LABEL, LinearDecode(), {"algorithm": "fedsgd", **LABELS}, "values"),
         (LABEL, BayesGroups(), {"algorithm": "fedsgd", **BY_GROUP}, "means"),
@@ -102,7 +105,7 @@ def test_a_module_is_read_as_its_dense_twin(
 def test_what_needs_a_dense_last_layer_says_so(federate: Any, as_module: Any) -> None:
     view = observe(federate(MLP, change=by_class, **ONE), SERVER, attribute("s"), "0")
     with pytest.raises(ChooseAnotherAttack, match="a last layer that is dense"):
-        launch(Statistics(), as_module(view), 0)
+        launch(Statistics(), as_module(view, last=WithoutKernel), 0)
 
 
 def test_known_records_against_an_unknown_rest(federate: Any, as_module: Any) -> None:

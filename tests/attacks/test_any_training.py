@@ -12,10 +12,10 @@ from federations import FAMILIES, heard, score
 from torch import nn
 
 from overheard import attacks
-from overheard.attacks import any_training
-from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.by_simulation import Answer
+from overheard.attacks import several_steps
+from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dataset import Dataset
+from overheard.decoding.max_entropy import Posterior
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs import trusted
 from overheard.programs.recipe import Sgd
@@ -131,11 +131,12 @@ def test_batches_in_an_unknown_order(settings: dict[str, Any], federate: Federat
 def test_further_rounds_are_used_where_few_are_vague(
     simulated: float, used: int, monkeypatch: pytest.MonkeyPatch, federate: Federate
 ) -> None:
-    def answered(link: Any, recipe: Any, candidates: Any, prior: Any, rng: Any) -> Answer:
-        notes = {"simulated_accuracy": simulated, "misfit": 1.0, "rounds_used": len(link)}
-        return Answer(prior, "direct_response", "", notes)
+    def answered(client: Any, rng: Any) -> Posterior:
+        used = len(client.messages)
+        notes = {"simulated_accuracy": simulated, "misfit": 1.0, "rounds_used": used}
+        return Posterior(client.prior, 1.0, 1, 1, 1, True, "direct_response", "", notes)
 
-    monkeypatch.setattr(any_training, "by_simulation", answered)
+    monkeypatch.setattr(several_steps, "by_simulation", answered)
     recording = federate(NETWORK, **{**SMALL, "rounds": 7}, batch_size=8, **ADAM)
     view = heard(ATTRIBUTE, recording)
     guess = launch(MaxEntropy(seeds=0), view, 0)

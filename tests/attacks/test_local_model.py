@@ -81,6 +81,19 @@ def test_refuses_what_is_not_affine(federate, model, training, why):
         launch(ExactLinear(), view, 0)
 
 
+def test_too_few_rounds_are_flagged(federate):
+    """An affine map of P parameters takes P + 1 rounds: with fewer the answer is a guess."""
+    recording = federate(columns=10, rounds=8, participation=1.0)
+    view = observe(recording, EAVESDROPPER, LOCAL_MODEL, recording.clients[0])
+    guess = launch(ExactLinear(), view, 0)
+    assert guess.identified < 8
+    assert "too few" in guess.diagnostics["flag"]
+    enough = federate(columns=3, rounds=30)
+    for client in enough.clients:
+        guess = launch(ExactLinear(), observe(enough, EAVESDROPPER, LOCAL_MODEL, client), 0)
+        assert "flag" not in guess.diagnostics
+
+
 def test_one_round_is_not_enough(federate):
     recording = federate(rounds=1, participation=1.0)
     view = observe(recording, EAVESDROPPER, LOCAL_MODEL, recording.clients[0])

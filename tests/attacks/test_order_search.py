@@ -10,7 +10,7 @@ import pytest
 from federations import FAMILIES, heard, score
 
 import overheard
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.order_search import dictionary
 from overheard.errors import FixData
 from overheard.programs.orders import Place, orders

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from overheard.attacks import stranger
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.stranger import beforehand
 from overheard.errors import FixData
 from overheard.programs.records import Records
@@ -80,15 +80,12 @@ def test_records_alike_are_told_alike(granted) -> None:
     assert np.allclose(p[0], p[2])
 
 
-def test_what_was_learned_is_learned_once_and_not_kept_for_ever(monkeypatch) -> None:
-    monkeypatch.setattr(stranger, "MOST_REMEMBERED", 2)
-    store, made = {}, []
-
-    def asked(*parts) -> int:
-        return stranger.remembered(store, lambda: made.append(parts) or len(made), *parts)
-
-    x, y = np.arange(6.0), np.arange(6)
-    assert [asked(x, 1), asked(x, 1), asked(y, 1), asked(x.reshape(2, 3), 1)] == [1, 1, 2, 3]
-    assert len(store) == 2
-    assert asked(x, 1) == 4  # it had to make room
-    assert asked(x.reshape(2, 3), 1) == 3
+def test_what_was_learned_is_learned_once(granted, monkeypatch) -> None:
+    """By all attacks that know the same records."""
+    _, view, _ = granted
+    made, fit = [], stranger._imputation
+    monkeypatch.setattr(stranger, "_imputation", lambda *known: made.append(1) or fit(*known))
+    view.know(AuxiliaryData).derived.clear()
+    first = beforehand(view)
+    assert np.array_equal(first, beforehand(view.narrowed(view.kinds)))
+    assert len(made) == 1

@@ -24,9 +24,9 @@ from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.clip import Clip
 from overheard.federation.defences.contract import chain
 from overheard.federation.defences.gaussian import Gaussian
-from overheard.programs.dense import record_gradients
-from overheard.programs.private import sampling_rate
+from overheard.programs.networks import network
 from overheard.programs.recipe import PrivateSteps
+from overheard.programs.training import sampling_rate
 
 pytestmark = pytest.mark.slow
 
@@ -162,8 +162,8 @@ def test_a_record_that_is_not_there_adds_nothing() -> None:
     for make in (exposed, ordinary):
         game = make(None)
         both = [game.shards(1, present) for present in (False, True)]
-        rows = record_gradients(
-            game.recipe.dense, game.recipe.loss, game.start, both[0].inputs[0], both[0].labels[0]
+        rows = (
+            network(game.recipe).rows(game.start, both[0].inputs[0], both[0].labels[0]).explicit()
         )
         assert not rows[0].any()
         assert rows[1:].any(axis=1).all()

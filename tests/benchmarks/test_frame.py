@@ -14,10 +14,11 @@ from unittest import mock
 import pytest
 
 from benchmarks import frame
+from benchmarks.command import app
 from benchmarks.runner import child, run
 from benchmarks.runner.catalogue import chosen, entries, growths, side_named
 from benchmarks.runner.entry import Check, Entry, Growth, Job, Opponent, Side
-from overheard.cli import main
+from overheard.cli import run as cli
 from overheard.errors import FixConfig
 from overheard.origin import origin
 
@@ -145,10 +146,10 @@ def test_the_guard_and_a_doctored_file(tmp_path: Path, capsys: Any) -> None:
 
     def bench(*words: str) -> int:
         with (
-            mock.patch.object(sys, "argv", ["overheard", "bench", "model-based", *words]),
+            mock.patch.object(sys, "argv", ["benchmarks", "model-based", *words]),
             pytest.raises(SystemExit) as ended,
         ):
-            main()
+            cli(app, "python -m benchmarks")
         return int(ended.value.code or 0)
 
     path = tmp_path / "r.json"
@@ -158,7 +159,7 @@ def test_the_guard_and_a_doctored_file(tmp_path: Path, capsys: Any) -> None:
     assert {row["opponent"] for row in content["comparisons"]} > {"loop over records and values"}
     assert all(row["checks"]["identical decisions"] for row in content["comparisons"])
     for row in content["comparisons"]:
-        how = origin("overheard bench model-based --repeats 1 --quick")
+        how = origin("python -m benchmarks model-based --repeats 1 --quick")
         assert {name: row[name] for name in how} == how
     for factor, code in ((0.3, 0), (20.0, 1)):
         changed = json.loads(json.dumps(content))
@@ -178,8 +179,7 @@ def test_the_guard_and_a_doctored_file(tmp_path: Path, capsys: Any) -> None:
 def test_a_measurement_is_a_process_of_its_own(tmp_path: Path) -> None:
     side = entries()["start-up"].opponents[0].side
     found = run.measured("start-up", side, {}, tmp_path)
-    assert found["cpu"] > 0
-    assert 1 < found["peak_mb"] < 100
+    assert found["cpu"] > 0  # memory is sampled: a process this short may end between two looks
     broken = Side("no such party", side.prepare)
     with pytest.raises(FixConfig, match="start-up: 'no such party' ended with code 1"):
         run.measured("start-up", broken, {}, tmp_path)

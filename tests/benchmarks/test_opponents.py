@@ -121,7 +121,7 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_our_cosine_search_is_as_fast_as_plain_autograd(problem: Any) -> None:
     """cos-matching is ours to write: at most 1.2 times a minimal torch version of Algorithm 1."""
-    from overheard.attacks.papers.lyu2021 import cosine_search
+    from overheard.attacks.papers.lyu2021 import cosine_searches
 
     start = torch.zeros(300, 2, dtype=torch.float64)
     bare = PlainMatching(problem)
@@ -137,7 +137,7 @@ def test_our_cosine_search_is_as_fast_as_plain_autograd(problem: Any) -> None:
             search.step()
 
     def ours() -> None:
-        cosine_search(problem, np.arange(1), (start,), 5, 0.1, 1.0)
+        cosine_searches(problem, [np.arange(1)], (start,), (1.0,), 5, 0.1)
 
     assert slower(ours, plain) < 1.2
 

@@ -16,7 +16,7 @@ from patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
-COMMANDS = ["demo", "simulate", "audit", "report", "verify", "attacks", "reproduce"]
+COMMANDS = ["demo", "simulate", "audit", "report", "verify", "attacks"]
 COMMANDS += ["compare", "detect", "doctor"]
 COMMANDS += ["import", "init"]
 QUICK = ["--attack", "exact_linear", "--attack", "majority", "--attack", "max_entropy"]
@@ -37,7 +37,7 @@ def test_from_a_config_to_a_report(workplace: Any) -> None:
     same = {p.name: p.read_bytes() for p in (workplace.path / "run" / "wire").iterdir()}
     assert files == same  # the same seed in another process, the same bits
 
-    checked = workplace.process("verify", "new", "--seed", "1")
+    checked = workplace.overheard("verify", "new", "--seed", "1")
     assert checked.returncode == 0
     assert checked.stdout == "new: sound (15 files, 8 rounds)\n"
     assert checked.stderr == ""
@@ -53,7 +53,7 @@ def test_from_a_config_to_a_report(workplace: Any) -> None:
     assert found == {(a, c) for a in names for c in sites}
 
     page = (workplace.path / "out" / "report.html").read_text()
-    reported = workplace.process("report", "out/audit.json", "--out", "again.html")
+    reported = workplace.overheard("report", "out/audit.json", "--out", "again.html")
     assert reported.returncode == 0, reported.stderr
     assert (workplace.path / "again.html").read_text() == page
     assert page.lstrip().lower().startswith("<!doctype html>")
@@ -81,9 +81,9 @@ def test_selections_narrow_the_audit(workplace: Any) -> None:
     record = without_seconds(workplace.path / "out" / "audit.json")
     assert [(f["attack"], f["client"]) for f in record["findings"]] == [("majority", "site 1")]
     (skipped,) = record["skipped"]
-    assert "needs Link" in skipped["reason"]
+    assert "needs Messages" in skipped["reason"]
     assert "granted by: eavesdropper, isolating-server, server" in skipped["reason"]
-    assert "needs Link" in " ".join(done.stdout.split())
+    assert "needs Messages" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "data list"])
@@ -106,7 +106,7 @@ def test_help_lists_every_command(workplace: Any) -> None:
 
 @pytest.mark.parametrize("words", [["audit", "nowhere", "--out", "x"], ["verify", "nowhere"]])
 def test_debug_shows_where_it_happened(workplace: Any, words: list[str]) -> None:
-    quiet, loud = workplace.process(*words), workplace.process("--debug", *words)
+    quiet, loud = workplace.overheard(*words), workplace.process("--debug", *words)
     assert quiet.returncode == loud.returncode == 1
     assert "Traceback" not in quiet.stderr
     assert "Traceback" in loud.stderr

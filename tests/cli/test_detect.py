@@ -123,7 +123,7 @@ def test_nobody_and_everybody(record: Callable[..., Path], run: Run, positives: 
         ({"rounds": 1}, "poisoning", "1 round(s) were heard but telling clients apart needs"),
         ({"participation": 1.0}, "poisoning", "cannot be told apart"),
         ({"rounds": 2}, "membership", "nothing to look for 'membership' with"),
-        ({"rounds": 2}, "theft", "unknown property 'theft'; known: membership, poisoning"),
+        ({"rounds": 2}, "theft", "'property' takes membership"),
     ],
 )
 def test_mistakes_are_one_line(

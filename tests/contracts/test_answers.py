@@ -2,12 +2,13 @@
 
 Every attack of the catalogue runs in a federation that it applies to, before and after the secrets
 in ``truth/`` are shuffled. Its guess must not change in a bit; scored against the falsified truth
-it must do no better than not listening.
+it must do no better than not listening. It reaches for what it declares only.
 """
 
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ import pytest
 from federations import FAMILIES, heard, quick, same, score
 
 from overheard.attacks import all_attacks
+from overheard.errors import DeclareKnowledge
 from overheard.programs.records import Records
+from overheard.transcript.knowledge import KINDS
 from overheard.transcript.observe import MEMBER_COLUMN, observe
 from overheard.transcript.side import SideWriter
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
 from overheard.transcript.threat import SERVER
-from overheard.transcript.view import launch
+from overheard.transcript.view import View, launch
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +72,21 @@ def rewrite_truth(recording: Recording, question: str, rng: np.random.Generator)
             writer.truth(content, kind, key)
 
 
+@dataclass(frozen=True)
+class Watched(View):
+    """A view that notes what is asked of it, by whoever holds it or a part of it."""
+
+    asked: set[type[Any]] = field(default_factory=set)
+
+    def know(self, kind: type[Any]) -> Any:
+        self.asked.add(kind)
+        return super().know(kind)
+
+
+def watched(view: View) -> Watched:
+    return Watched(view.client, view.target, view.threat, view._knowledge)
+
+
 def test_every_attack_is_tried() -> None:
     tried = [name for family in FAMILIES.values() for name in family.attacks]
     assert set(tried) == set(all_attacks())
@@ -76,6 +94,7 @@ def test_every_attack_is_tried() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_truth_is_falsified_and_no_guess_changes(tmp_path: Path, family: str) -> None:
+    """And it asks for what it declares, and for nothing else."""
     recording = FAMILIES[family].made(tmp_path / "run")
     attacks = FAMILIES[family].attacks
     before = heard(FAMILIES[family], recording)
@@ -91,7 +110,13 @@ def test_the_truth_is_falsified_and_no_guess_changes(tmp_path: Path, family: str
         after = heard(FAMILIES[family], lied)
         for name, guess in guesses.items():
             if turn == 0:
-                assert same(guess, launch(quick(name), after, 3)), f"{name} looked at the answer"
+                attack, spy = quick(name), watched(after)
+                assert same(guess, launch(attack, spy, 3)), f"{name} looked at the answer"
+                declared = attack.needs | getattr(attack, "uses", frozenset())
+                for kind in spy.asked:  # of messages a subclass, or what it is a subclass of
+                    assert any(issubclass(kind, d) or issubclass(d, kind) for d in declared), name
+                used = {n for n in attack.needs if any(issubclass(k, n) for k in spy.asked)}
+                assert used == attack.needs, f"{name} declares what it never asks for"
             fallen[name].append(score(lied, after, quick(name), guess))
     for name, found in fallen.items():
         _check_fall(name, honest[name], found)
@@ -112,6 +137,24 @@ def _check_fall(name: str, honest: Any, found: list[Any]) -> None:
     free = float(np.mean([f.majority for f in found]))
     chance = 0.15 if honest.metric == "f1" else 3 * 0.5 / np.sqrt(honest.n * len(found))
     assert value <= free + chance, f"{name}: {value:.3f} where guessing gets {free:.3f}"
+
+
+def test_whoever_asks_for_more_is_refused(tmp_path: Path) -> None:
+    """The test above can fail: a curious attack is seen, and gets nothing."""
+    family = FAMILIES["models"]
+    view = watched(heard(family, family.made(tmp_path / "run")))
+    honest = quick("last_returned")
+
+    class Curious:
+        name, paper, question, needs = "curious", "none", "local_model", honest.needs
+
+        def __call__(self, view: View, rng: Any) -> Any:
+            for kind in KINDS:
+                view.know(kind)
+
+    with pytest.raises(DeclareKnowledge):
+        launch(Curious(), view, 0)
+    assert not view.asked <= honest.needs
 
 
 def test_what_leaks_is_seen_to_fall(federate: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.decoding.few_equations import few_equations, learned_share, tilted
+from overheard.decoding.max_entropy import few_equations, learned_share, tilted
 from overheard.decoding.measurement import from_rows
 
 

@@ -6,10 +6,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from overheard.decoding.affine_map import fit_affine_map
+from overheard.attacks.papers.kerkouche2023 import ridge
 from overheard.decoding.gaussian import cavities, moment_sites
 from overheard.decoding.label_solve import solve_residuals
-from overheard.decoding.relaxed_likelihood import Features, ridge
+from overheard.decoding.local_optimum import decode_least_squares
 from overheard.decoding.update_scale import ScaledSum, refit
 
 
@@ -39,7 +39,7 @@ def test_labels_behind_crowded_rows(rng, condition):
     features, noise = crooked(rng, 9, 5, condition), 1e-4
     values = rng.normal(size=5)
     totals = features @ values + noise * rng.normal(size=9)
-    found = solve_residuals([(features, totals, np.full(9, noise))], 5)
+    found = solve_residuals(features, totals, np.full(9, noise))
     louder = max(1.0, found.misfit)
     a, b = exact(features), exact(totals[:, None])
     precision = a.T * a / (mp.mpf(noise) ** 2 * louder) + mp.eye(5) / mp.mpf(found.tau) ** 2
@@ -80,7 +80,7 @@ def test_optima_from_crowded_models(rng, spread):
     optimum = rng.normal(size=size)
     sent = rng.normal(size=size) + spread * rng.normal(size=(rounds, size))
     returned = sent - (sent - optimum) @ pull
-    found = fit_affine_map(sent, returned).fixed_point
+    found = decode_least_squares(sent, returned).estimate
     update = exact(sent) - exact(returned)
     mean = mp.matrix([mp.fsum(update[:, j]) / rounds for j in range(size)])
     centred = update - mp.ones(rounds, 1) * mean.T
@@ -94,8 +94,7 @@ def test_ridge_regression_of_clients_that_come_together(rng):
     took = (rng.random((5, 4)) < 0.7).astype(float)
     took[:, 3] = took[:, 2]
     weights, sums = rng.uniform(0.5, 2, 5), rng.normal(size=5)
-    ones = np.ones(5)
-    found = ridge(Features(sums, weights, ones, ones, ones, ones, took), 1e-6)
+    found = ridge(sums, took, weights, 1e-6)
     a, w = exact(took), mp.diag(weights.tolist())
     want = (a.T * w * a + mp.mpf("1e-6") * mp.eye(4)) ** -1 * (a.T * w * exact(sums[:, None]))
     np.testing.assert_allclose(found, back(want)[:, 0], rtol=1e-7, atol=1e-9)

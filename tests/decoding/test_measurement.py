@@ -87,7 +87,6 @@ def test_gram_form_agrees_with_rows_when_well_conditioned(simulate, k):
     gram = from_gram(d @ d.T, d @ b, 0.1, candidates=k)
     assert gram.rank == rows.rank
     assert gram.unresolved == 0
-    assert rows.condition / 5 < gram.condition < rows.condition * 5  # an estimate
     answers = np.random.default_rng(0).integers(0, k, (10, 12))
     gaps = [_score(rows, a) - _score(gram, a) for a in answers]
     np.testing.assert_allclose(gaps, gaps[0], rtol=1e-6)  # spare rows are all that differs
@@ -99,7 +98,7 @@ def test_any_root_of_a_gram_matrix_is_the_same_measurement(simulate, monkeypatch
     d = problem.features[:, 1] - problem.features[:, 0]
     b = problem.total - problem.features[:, 0].sum(axis=0)
     quick = from_gram(d @ d.T, d @ b, 0.1)
-    monkeypatch.setattr(measurement, "_triangular_root", lambda *_: None)
+    monkeypatch.setattr(measurement, "WELL_CONDITIONED", 1.0)
     slow = from_gram(d @ d.T, d @ b, 0.1)
     assert not np.allclose(quick.features, slow.features)
     assert quick.rank == slow.rank == 20
@@ -111,7 +110,6 @@ def test_a_direction_below_the_noise_is_left_out_of_a_gram_matrix():
     d = np.diag([3.0, 2.0, 1.0, 1e-3])
     kept = from_gram(d @ d.T, d @ np.ones(4), 0.1)
     assert kept.rank == 3
-    assert kept.condition == pytest.approx(3.0)
     assert from_gram(d @ d.T, d @ np.ones(4), 1e-4).rank == 4
 
 
@@ -121,12 +119,10 @@ def test_ill_conditioned_gram_says_what_it_lost(simulate):
     right, _ = np.linalg.qr(rng.normal(size=(60, 40)))
     d = (left * np.logspace(0, -9, 40)) @ right.T
     b = d.T @ rng.integers(0, 2, 40)
-    rows = from_differences(d, b, 1e-12)
+    rows = from_differences(d[:, None], b, 1e-12)
     gram = from_gram(d @ d.T, d @ b, 1e-12)
     assert rows.rank == 40
-    assert rows.condition == pytest.approx(1e9, rel=1e-3)
     assert gram.rank < 30
-    assert gram.condition <= 1e6
     assert gram.unresolved > 0
 
 
@@ -135,7 +131,7 @@ def test_stacked_rounds_equal_one_long_round(simulate):
     whole = from_rows(problem.features, problem.total, 0.1, floor=1e-9)
     cuts = [slice(0, 4), slice(4, 9), slice(9, 30)]
     parts = [from_rows(problem.features[:, :, c], problem.total[c], 0.1, floor=1e-9) for c in cuts]
-    joint = stack(parts, floor=1e-9)
+    joint = stack(parts)
     assert joint.rank == whole.rank
     assert joint.spare_rows == whole.spare_rows
     for answer in np.random.default_rng(0).integers(0, 2, (10, 10)):
@@ -189,15 +185,9 @@ def test_bad_gram_matrices_are_refused_by_name(gram, projections, noise, candida
         from_gram(gram, projections, noise, candidates=candidates)
 
 
-def test_bad_stacks_and_shapes_are_refused(simulate):
-    one = from_rows(*simulate(0, 3, 2, 4, 0.1)[:2], 0.1)
-    two = from_rows(*simulate(0, 4, 2, 4, 0.1)[:2], 0.1)
-    with pytest.raises(FixData, match="different records"):
-        stack([one, two])
-    with pytest.raises(FixData, match="no measurements"):
-        stack([])
+def test_bad_shapes_are_refused():
     with pytest.raises(FixData, match="expected"):
-        from_differences(np.zeros((3, 4)), np.zeros(5), 1.0)
+        from_differences(np.zeros((3, 1, 4)), np.zeros(5), 1.0)
     with pytest.raises(FixData, match="total has shape"):
         Measurement(np.zeros((2, 2, 3)), np.zeros(4))
     with pytest.raises(FixData, match="records, candidates, rows"):

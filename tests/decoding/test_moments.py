@@ -43,7 +43,7 @@ def test_the_law_is_what_the_records_do(seed, values, bias, steps):
     public, secret, blocks, labels, sent = federation(seed, 12, 2, values, bias)
     rate, proximal = 0.05, 0.02
     phi = statistics(public, labels)
-    law = _Law(phi, blocks, np.zeros_like(blocks), 2 * rate / 12, steps, bias, proximal)
+    law = _Law(phi, blocks, np.zeros_like(blocks), Steps(2 * rate / 12, steps, bias, proximal))
     truth = np.stack([phi[secret == k].sum(axis=0) for k in range(1, values)]).ravel()
     predicted, slope = law(sent, truth)
     wanted = replayed(public, secret, blocks, labels, sent, rate, steps, bias, proximal)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from overheard.decoding.calibration import OVERCONFIDENT, calibrate, tempered
-from overheard.decoding.descent import descended
+from overheard.decoding.posterior import descended
 
 
 def drawn(seed: int, records: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The map of the code names places that are there, two at most for a change."""
+"""The map of the code names places that are there: two at most for a change, eight for a walk."""
 
 from __future__ import annotations
 
@@ -30,6 +30,16 @@ def test_a_change_is_one_file_or_two(change: tuple[str, str]) -> None:
     assert all(place.exists() for place in found), found
     ours = [place for place in found if place.is_relative_to(ROOT / "src")]
     assert len(ours) <= 2
+
+
+def test_the_walk_is_eight_files_with_these_functions() -> None:
+    walk = PAGE.partition("<!-- test: walk -->")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z_/]+\.py)` \| (.+?) \|", walk, re.MULTILINE)
+    assert 0 < len(rows) <= 8
+    for file, names in rows:
+        source = (ROOT / "src" / "overheard" / file).read_text(encoding="utf-8")
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"^(def|class) {name}\b", source, re.MULTILINE), (file, name)
 
 
 def test_every_folder_is_on_the_map() -> None:

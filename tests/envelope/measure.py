@@ -37,10 +37,8 @@ from safetensors.numpy import load_file
 
 import overheard
 from overheard.errors import OverheardError
-from overheard.evaluation.record import unfit_clients
 from overheard.evaluation.scoring import answers_in, scorer_of
 from overheard.programs.trusted import trust
-from overheard.report.verdict import verdicts
 from overheard.transcript.observe import EVERYBODY, told_of
 from overheard.transcript.target import chosen_targets, targets_in
 from tests.envelope.cases import MODULE, Case
@@ -85,23 +83,23 @@ def attacked(case: Case, recording: overheard.Recording, seed: int) -> dict[str,
     answers = answers_in(recording, target)
     scorer = scorer_of(told, recording.truth(), target, view, seed, answers)
     rows: dict[str, Row] = {}
-    for attack in map(attack_named, case.attacks):
+    for name, attack in zip(case.attacks, map(attack_named, case.attacks), strict=True):
         try:
             guess = overheard.launch(attack, view, seed)
         except OverheardError:
-            rows[attack.name] = {"marks": ["refused"]}
+            rows[name] = {"marks": ["refused"]}
             continue
         scored = scorer(attack, guess, 0.0)
         found = scored.finding
         row: Row = {"marks": ["flag"] * bool(found.flag), "n": found.n, "score": found.value}
         if not found.measure.hits:
-            row["larger"] = found.measure.larger_leaks
+            row["larger"] = found.measure.share
         elif getattr(guess, "claims", True):
             p = guess.probabilities
             sure = p.max(axis=1) if p.ndim == 2 else np.maximum(p, 1 - p)
             wrong = (sure > CERTAIN) & (scored.units < 0.5)
             row |= {"confidence": float(sure.mean()), "certain_wrong": int(wrong.sum())}
-        rows[attack.name] = row
+        rows[name] = row
     return rows
 
 
@@ -122,8 +120,8 @@ def judged(case: Case, recording: overheard.Recording, seed: int) -> dict[str, R
     """What an audit says in the end, of all clients."""
     options = overheard.AuditOptions(seed, rounds=False)
     audit = overheard.audit(recording, case.threat, case.attacks, (), [case.asks], options)
-    levels = {verdict.level.name for verdict in verdicts(audit)}
-    unfit = bool(unfit_clients(audit))
+    levels = {secret.level for secret in audit.secrets}
+    unfit = bool(audit.unfit)
     said = {"exposed": "exposed" in levels, "unfit": unfit}
     said["warned"] = unfit or "not measured" in levels
     return {"audit": {"marks": [mark for mark, given in said.items() if given]}}

@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 
-from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.attribute.partial_decode import PartialDecode
+from overheard.attacks.attribute import MaxEntropy
+from overheard.attacks.partial import PartialDecode
 from overheard.errors import FixConfig
 from overheard.evaluation import attempt as attempt_module
 from overheard.evaluation.attempt import attempt
 from overheard.evaluation.audit import AuditOptions, audit
-from overheard.evaluation.complete import by_rounds
+from overheard.evaluation.complete import by_knowledge, by_rounds
 from overheard.evaluation.record import Failed, Skipped, read_audit
 from overheard.evaluation.resume import Kept
-from overheard.evaluation.rungs import by_knowledge
 from overheard.report.digest import digest
 from overheard.report.html import render
 from overheard.report.markdown import render_markdown

@@ -9,11 +9,10 @@ import pytest
 
 from overheard.evaluation import baselines
 from overheard.evaluation.baselines import (
+    Imputer,
     algorithm3_accuracy_bound,
     algorithm3_bound,
-    imputation,
-    imputed_label_errors,
-    strange_group_means,
+    imputed_group_means,
 )
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled
@@ -44,17 +43,17 @@ def client(rng: Any, people: int, flip: float = 0.0) -> Records:
 
 def test_what_public_columns_show_is_imputed(rng):
     truth = {name: client(rng, 60) for name in "abc"}
-    found = imputation(recipe(), truth, "a", "s", VALUES, 0)
+    found = Imputer(0).values(recipe(), truth, "a", "s", VALUES)
     assert found is not None
     assert found.hits.shape == (60,)
     assert found.hits.mean() == 1.0
 
 
-def test_the_stranger_learns_from_the_others_only(rng):
-    """The others' x shows the secret, this client's shows its opposite: the stranger is fooled."""
+def test_imputation_learns_from_the_others_only(rng):
+    """The others' x shows the secret, this client's shows its opposite: imputation is fooled."""
     truth = {"a": client(rng, 50, flip=1.0), "b": client(rng, 60), "c": client(rng, 60)}
     truth["a"] = Records({**truth["a"].columns, "y": 3 * (1 - truth["a"]["s"])})
-    found = imputation(recipe(), truth, "a", "s", VALUES, 0)
+    found = Imputer(0).values(recipe(), truth, "a", "s", VALUES)
     assert found is not None
     assert found.hits.mean() < 0.1
 
@@ -62,40 +61,54 @@ def test_the_stranger_learns_from_the_others_only(rng):
 def test_neither_names_nor_seeds_move_a_clear_imputation(rng):
     truth = {name: client(rng, 30, flip=0.1) for name in "abc"}
     renamed = {"north": truth["a"], "east": truth["b"], "west": truth["c"]}
-    one = imputation(recipe(), truth, "a", "s", VALUES, 3)
-    two = imputation(recipe(), renamed, "north", "s", VALUES, 3)
+    one = Imputer(3).values(recipe(), truth, "a", "s", VALUES)
+    two = Imputer(3).values(recipe(), renamed, "north", "s", VALUES)
     assert one is not None
     assert two is not None
     np.testing.assert_array_equal(one.hits, two.hits)
-    errors = imputed_label_errors(recipe(), truth, "a", 3)
-    np.testing.assert_array_equal(errors, imputed_label_errors(recipe(), renamed, "north", 3))
+    errors = Imputer(3).label_errors(recipe(), truth, "a")
+    np.testing.assert_array_equal(errors, Imputer(3).label_errors(recipe(), renamed, "north"))
 
 
-def test_who_is_asked_again_learns_nothing_anew(rng, monkeypatch):
-    truth = {name: client(rng, 30, flip=0.2) for name in "ab"}
-    first = imputation(recipe(), truth, "a", "s", VALUES, 0)
-    monkeypatch.setattr(baselines, "_better", lambda *_: pytest.fail("it was learned again"))
-    again = imputation(recipe(), truth, "a", "s", VALUES, 0)
-    np.testing.assert_array_equal(first.log2, again.log2)
+def test_a_model_is_fitted_once_for_each_client_and_its_kind_chosen_once(rng, monkeypatch):
+    truth = {name: client(rng, 30, flip=0.2) for name in "abc"}
+    asked = Imputer(0)
+    chosen: list[int] = []
+    better = baselines._better
+    monkeypatch.setattr(baselines, "_better", lambda *of: chosen.append(1) or better(*of))
+    first = {name: asked.values(recipe(), truth, name, "s", VALUES) for name in "abc"}
+    assert len(chosen) == 1
+    monkeypatch.setattr(baselines, "_kinds", lambda *_: pytest.fail("it was learned again"))
+    again = asked.values(recipe(), truth, "b", "s", VALUES)
+    np.testing.assert_array_equal(first["b"].log2, again.log2)
     with pytest.raises(pytest.fail.Exception, match="learned again"):
-        imputation(recipe(), truth, "a", "s", VALUES, 1)
+        asked.values(recipe(), truth, "b", "s", VALUES[::-1])
+
+
+def test_the_order_in_which_clients_are_asked_does_not_matter(rng):
+    truth = {name: client(rng, 30, flip=0.2) for name in "abc"}
+    forwards, backwards = Imputer(0), Imputer(0)
+    one = {name: forwards.values(recipe(), truth, name, "s", VALUES) for name in "abc"}
+    for name in "cba":
+        found = backwards.values(recipe(), truth, name, "s", VALUES)
+        np.testing.assert_array_equal(found.log2, one[name].log2)
 
 
 def test_nobody_to_learn_from(rng):
     alone = {"a": client(rng, 20)}
-    assert imputation(recipe(), alone, "a", "s", VALUES, 0) is None
-    assert imputed_label_errors(recipe(), alone, "a", 0) is None
-    assert strange_group_means(recipe(), alone, "a", "s", VALUES) is None
+    assert Imputer(0).values(recipe(), alone, "a", "s", VALUES) is None
+    assert Imputer(0).label_errors(recipe(), alone, "a") is None
+    assert imputed_group_means(recipe(), alone, "a", "s", VALUES) is None
     one_value = Records({"x": np.zeros(9), "s": np.zeros(9), "y": np.arange(9.0)})
-    assert imputation(recipe(), {**alone, "b": one_value}, "a", "s", VALUES, 0) is None
+    assert Imputer(0).values(recipe(), {**alone, "b": one_value}, "a", "s", VALUES) is None
 
 
 def test_a_single_example_of_a_value_needs_no_cross_validation(rng):
     other = Records({"x": np.array([0.0, 0.1, 0.9]), "s": np.array([0.0, 0.0, 1.0]),
                      "y": np.array([0.0, 0.0, 3.0])})  # fmt: skip
-    found = imputation(recipe(), {"a": client(rng, 20), "b": other}, "a", "s", VALUES, 0)
+    found = Imputer(0).values(recipe(), {"a": client(rng, 20), "b": other}, "a", "s", VALUES)
     assert found is not None
-    few = imputed_label_errors(recipe(), {"a": client(rng, 20), "b": other}, "a", 0)
+    few = Imputer(0).label_errors(recipe(), {"a": client(rng, 20), "b": other}, "a")
     assert few is not None
     assert few.shape == (20,)
 
@@ -103,10 +116,10 @@ def test_a_single_example_of_a_value_needs_no_cross_validation(rng):
 def test_of_many_records_some_are_enough(rng, monkeypatch):
     monkeypatch.setattr(baselines, "MOST_RECORDS", 40)
     truth = {name: client(rng, 60) for name in "ab"}
-    found = imputation(recipe(), truth, "a", "s", VALUES, 0)
+    found = Imputer(0).values(recipe(), truth, "a", "s", VALUES)
     assert found is not None
     assert found.hits.mean() > 0.9
-    errors = imputed_label_errors(recipe(), truth, "a", 0)
+    errors = Imputer(0).label_errors(recipe(), truth, "a")
     assert errors is not None
     assert errors.mean() < 0.5
 
@@ -114,7 +127,7 @@ def test_of_many_records_some_are_enough(rng, monkeypatch):
 def test_labels_are_imputed_in_their_own_units(rng):
     """y = 3 s + noise and x shows s: the error is that of the noise, in y's units."""
     truth = {name: client(rng, 200) for name in "ab"}
-    errors = imputed_label_errors(recipe(), truth, "a", 0)
+    errors = Imputer(0).label_errors(recipe(), truth, "a")
     assert errors is not None
     assert 0.05 < errors.mean() < 0.3
 
@@ -125,18 +138,18 @@ def test_a_secret_that_is_no_input_is_imputed_too(rng):
         for name in "ab"
     }
     truth = {n: Records({**r.columns, "t": (r["x"] > 0.5).astype(float)}) for n, r in truth.items()}
-    found = imputation(recipe(), truth, "a", "t", VALUES, 0)
+    found = Imputer(0).values(recipe(), truth, "a", "t", VALUES)
     assert found is not None
     assert found.hits.mean() > 0.95
 
 
-def test_group_means_of_strangers_by_hand():
+def test_imputed_group_means_by_hand():
     others = {
         "b": Records({"s": np.array([0.0, 0.0, 1.0]), "y": np.array([1.0, 3.0, 10.0])}),
         "c": Records({"s": np.array([1.0]), "y": np.array([20.0])}),
     }
     mine = {"a": Records({"s": np.array([0.0]), "y": np.array([99.0])})}
-    found = strange_group_means(recipe(), {**mine, **others}, "a", "s", (0.0, 1.0, 2.0))
+    found = imputed_group_means(recipe(), {**mine, **others}, "a", "s", (0.0, 1.0, 2.0))
     assert found is not None
     # nobody else has a 2: the mean over all
     np.testing.assert_allclose(found, [2.0, 15.0, 8.5])

@@ -9,12 +9,7 @@ import pytest
 from federations import recorded
 
 from overheard.evaluation.audit import audit
-from overheard.evaluation.compare import (
-    _leak,
-    compare,
-    compared_leaks,
-)
-from overheard.evaluation.hits import Guessed, about
+from overheard.evaluation.compare import Guessed, _leak, about, compare, compared_leaks
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.record import Pooled, Skipped
 from overheard.transcript.threat import EAVESDROPPER, SERVER

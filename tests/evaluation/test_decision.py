@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, fisher_exact, ttest_rel
 
+from overheard.evaluation.calibration import Posterior, overconfident
 from overheard.evaluation.decision import (
     decide,
     found_p_value,
@@ -16,7 +17,6 @@ from overheard.evaluation.decision import (
     smaller_p_value,
 )
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run
-from overheard.evaluation.sureness import Posterior, oversure
 
 pytestmark = pytest.mark.slow
 
@@ -114,7 +114,7 @@ def test_an_interval_that_is_none_is_refused():
     for certain, right, match in ((11, 3, "11 of 10 records"), (3, 4, "4 of 3 are right")):
         sure = {"bits": 0.1, "certain": certain, "certain_right": right}
         with pytest.raises(ValueError, match=match):
-            Finding.model_validate(found | {"sure": sure})
+            Finding.model_validate(found | {"calibration": sure})
 
 
 def test_hits_by_the_exact_binomial_test():
@@ -176,8 +176,8 @@ def test_accusations_by_fisher_s_test():
 
 def test_what_is_surer_than_right_is_said():
     hits = np.repeat([1.0, 0.0], [60, 40])
-    told = oversure(Posterior(np.full(100, 0.97), hits, hits))
+    told = overconfident(Posterior(np.full(100, 0.97), hits, hits))
     assert told == "97% sure on average, and right for 60%"
-    assert oversure(Posterior(np.full(100, 0.63), hits, hits)) == ""
+    assert overconfident(Posterior(np.full(100, 0.63), hits, hits)) == ""
     few = np.repeat([1.0, 0.0], [6, 4])
-    assert oversure(Posterior(np.full(10, 0.8), few, few)) == ""
+    assert overconfident(Posterior(np.full(10, 0.8), few, few)) == ""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixRecording
-from overheard.evaluation.hits import HITS, about, hits_json, read_hits
+from overheard.evaluation.compare import HITS, about, hits_json, read_hits
 from overheard.evaluation.record import read_audit
 from overheard.evaluation.scoring import Scored
 from reliability import compare as script

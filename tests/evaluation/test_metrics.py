@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from overheard.attacks.baselines import LastReturned
 from overheard.errors import FixData
 from overheard.evaluation import metrics
-from overheard.evaluation.baselines import (
-    majority_share,
-)
+from overheard.evaluation.baselines import majority_share
 from overheard.evaluation.scoring import scorer_of
 from overheard.programs.records import Records
+from overheard.questions import label
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import LOCAL_MODEL
@@ -60,14 +59,14 @@ def test_calibration_error_matches_a_loop(seed, m, bins):
 
 def test_errors_of_labels_and_of_group_means_by_hand():
     guess = LabelValues(np.array([1.0, 5.0]), np.zeros(2))
-    assert metrics.label_errors(guess, np.array([3.0, 4.0])).tolist() == [2.0, 1.0]
+    assert label.label_errors(guess, np.array([3.0, 4.0])).tolist() == [2.0, 1.0]
     with pytest.raises(FixData, match="2 labels were guessed for 3"):
-        metrics.label_errors(guess, np.zeros(3))
+        label.label_errors(guess, np.zeros(3))
     groups, column = ("a", "b", "c"), np.array(["a", "c", "a"])
     labels = np.array([1.0, 10.0, 2.0])
-    errors = metrics.group_mean_errors(np.array([1.0, 7.0, 12.0]), groups, column, labels)
+    errors = label.group_mean_errors(np.array([1.0, 7.0, 12.0]), groups, column, labels)
     assert errors.tolist() == [0.5, 2.0]
-    there = metrics.in_groups_present(np.array([1.0, 7.0, 12.0]), groups, column)
+    there = label.in_groups_present(np.array([1.0, 7.0, 12.0]), groups, column)
     assert there.tolist() == [1.0, 12.0]
 
 

@@ -9,17 +9,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from federations import simulated
+from federations import changed, simulated
 
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.evaluation import audit as audit_module
 from overheard.evaluation import detection
 from overheard.evaluation.audit import audit
-from overheard.evaluation.detection import f1, f1_interval, remarks
+from overheard.evaluation.detection import remarks
 from overheard.evaluation.scoring import ALL_CLIENTS, Scorer, scorer_of
 from overheard.programs.records import Records
-from overheard.report.suspects import draw, what_of
+from overheard.questions.property import f1, f1_interval
+from overheard.report.svg import suspects as draw
 from overheard.report.verdict import verdicts
+from overheard.report.words import what_of
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import RoundSum, Sums
 from overheard.transcript.observe import POSITIVE_COLUMN
@@ -79,8 +81,8 @@ class Lean:
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one attack on a property that is known."""
     known = {"lean": Lean}
+    monkeypatch.setattr(audit_module, "all_attacks", lambda: known)
     for module in (audit_module, detection):
-        monkeypatch.setattr(module, "all_attacks", lambda: known)
         monkeypatch.setattr(module, "attack_named", lambda name: known[name]())
 
 
@@ -94,10 +96,8 @@ def record(tmp_path: Path) -> Callable[..., Recording]:
             "property": {"kind": kind, "positives": 2},
             "defence": [{"name": "secure_sum"}],
         }
-        for section, values in changes.items():
-            content[section] = {**content[section], **values}
         path = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-        return simulated(path, content)
+        return simulated(path, changed(content, changes))
 
     return make
 
@@ -242,7 +242,7 @@ def test_an_audit_asks_a_property_once_of_everybody(
     assert (pooled.value, pooled.low, pooled.high) == (found.value, found.low, found.high)
     assert pooled.clients == 10
     (verdict,) = verdicts(made)
-    assert verdict.level.name == "exposed"
+    assert verdict.level == "exposed"
     for told in ("poisons", "2 of 2 found", "0 false alarms", f"F1 1.00 ({found.low:.2f}", "0.33"):
         assert told in verdict.text
 

@@ -11,7 +11,7 @@ from federations import generated_people, simulated
 
 from overheard.evaluation.audit import audit
 from overheard.evaluation.chance import Chance
-from overheard.evaluation.record import Replay, unfit_clients
+from overheard.evaluation.record import Replay, pooled_rate
 from overheard.evaluation.replay import replays
 from overheard.evaluation.resume import Kept
 from overheard.programs.recipe import Adam, Recipe
@@ -185,9 +185,9 @@ def test_an_audit_holds_the_replays_and_goes_on_with_them(federate, tmp_path, mo
     recording = federate(rounds=4)
     record = audit(recording, EAVESDROPPER, ["majority"], clients=["0", "3"], targets=["s"])
     assert [(r.client, r.outcome) for r in record.replays] == [("0", "fits"), ("3", "fits")]
-    assert unfit_clients(record) == set()
+    assert record.unfit == set()
     bad = record.replays[0].model_copy(update={"outcome": "does not fit"})
-    assert unfit_clients(record.model_copy(update={"replays": (bad, *record.replays[1:])})) == {"0"}
+    assert record.model_copy(update={"replays": (bad, *record.replays[1:])}).unfit == {"0"}
     recipe = recipe_of(recording)
     assert recipe is not None
     pieces = tmp_path / "pieces"
@@ -227,3 +227,48 @@ def test_the_readings_of_replays_are_those_of_one_left_out(rng):
             others = np.delete(replays_, left_out, axis=0)
             part.add(replays_[left_out], others, np.full(size, 0.1))
         np.testing.assert_allclose(part.readings()[0], whole.readings()[1 + left_out])
+
+
+def test_a_rate_that_no_small_client_gives_away_is_noticed_of_all_together(tmp_path):
+    """Fifteen clients of 100 records, one round: three fit one by one at twice the rate."""
+    config = {
+        "data": {"source": "file"},
+        "model": MLP,
+        "training": {"rounds": 1, "learning_rate": 0.05, "batch_size": 32},
+    }
+    recording = simulated(tmp_path / "run", config, generated_people(15, 100, 3, 0, True))
+    right = checked(recording)
+    assert outcomes(right) == {"fits"}
+    pooled = pooled_rate(right)
+    assert pooled is not None
+    assert abs(pooled.off) < 4 * pooled.sd
+    assert 1.02 < pooled.noticed < 2
+    recipe = recipe_of(recording)
+    wrong = recipe.model_copy(update={"learning_rate": 2 * recipe.learning_rate})
+    found = checked(recording, wrong)
+    assert outcomes(found) == {"does not fit"}
+    assert any("clients together" in replay.reason for replay in found)
+
+
+@pytest.mark.parametrize("batch_size", [16, 32])
+def test_random_orders_do_not_absorb_what_a_full_batch_nearly_explains(tmp_path, batch_size):
+    """Columns were scaled by other numbers than declared: a full batch is off by some percent, and
+    batches in random order, which scatter by more, must not pass for it."""
+    config = {
+        "data": {"source": "file"},
+        "model": {"name": "logistic"},
+        "training": {"rounds": 4, "learning_rate": 0.1},
+    }
+    recording = simulated(tmp_path / "run", config, generated_people(3, 100, 3, 0, True))
+    recipe = recipe_of(recording)
+    other = [
+        block if block.column == "s" else block.model_copy(update={"scale": 1.06 * block.scale})
+        for block in recipe.encoding.blocks
+    ]
+    encoding = recipe.encoding.model_copy(update={"blocks": tuple(other)})
+    rate = {"batch_size": batch_size, "learning_rate": 0.1 / -(-100 // batch_size)}
+    found = checked(recording, recipe.model_copy(update={"encoding": encoding, **rate}))
+    assert outcomes(found) == {"does not fit"}
+    assert all("closer to full-batch training" in replay.reason for replay in found)
+    whole = checked(recording, recipe.model_copy(update={"encoding": encoding}))
+    assert max(replay.off for replay in whole) < 0.1

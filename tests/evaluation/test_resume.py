@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from overheard.evaluation.calibration import Posterior
 from overheard.evaluation.record import Finding, Heard, Skipped
 from overheard.evaluation.resume import Kept
 from overheard.evaluation.scoring import Scored
-from overheard.evaluation.sureness import Posterior
 
 FINDING = Finding(
     attack="a", paper="p", question="attribute", threat="t", client="c", attribute="s",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.attacks.attribute.partial_decode import PartialDecode
+from overheard.attacks.partial import PartialDecode
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation.audit import AuditOptions
-from overheard.evaluation.complete import audit
-from overheard.evaluation.rungs import RUNGS, demographic, lowered, with_strangers
+from overheard.evaluation.complete import RUNGS, audit, demographic, lowered, with_others
 from overheard.report.html import render
-from overheard.report.ladder import ladders
 from overheard.report.markdown import render_markdown
+from overheard.report.model import ladders
 from overheard.transcript.knowledge import AuxiliaryData, Labels, PublicRecords
 from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
@@ -36,7 +35,7 @@ def recording(tmp_path_factory):
 
 def top(recording):
     view = observe(recording, EAVESDROPPER, attribute("s"), "0")
-    return with_strangers(recording, view)
+    return with_others(recording, view)
 
 
 @pytest.mark.parametrize("rung", RUNGS[1:], ids=lambda rung: rung.name)

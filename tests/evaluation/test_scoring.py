@@ -9,7 +9,7 @@ import pytest
 
 from overheard.attacks import attack_named
 from overheard.errors import FixData, FixRecording
-from overheard.evaluation.scoring import finite, scorer_of
+from overheard.evaluation.scoring import Scoring, finite, scorer_of
 from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel, Membership
 from overheard.transcript.knowledge import PublicRecords
@@ -24,7 +24,7 @@ def scorer(recording: Any, target: Target, pools: Any = None, rows: bool = False
     view = observe(recording, SERVER, target, "0")
     recipe = recipe_of(recording)
     assert recipe is not None
-    return scorer_of(recipe, recording.truth(), target, view, 0, pools, rows)
+    return scorer_of(recipe, recording.truth(), target, view, 0, pools, Scoring(rows))
 
 
 def certain(secret: Any) -> AttributeValues:
@@ -43,11 +43,11 @@ def test_an_attribute_by_hand(federate):
     assert found.lift == pytest.approx(0.75 - max(found.majority, found.imputation))
     assert found.low < 0.75 < found.high
     # sure of all and right for three in four: what it claims is not repeated
-    assert found.sure is None
-    assert found.oversure == "100% sure on average, and right for 75%"
+    assert found.calibration is None
+    assert found.overconfident == "100% sure on average, and right for 75%"
     assert "bits_gained" not in found.details
     asked = scorer(recording, attribute("s"), rows=True)
-    told = asked(attack_named("majority"), certain(secret), 0.0).finding.sure
+    told = asked(attack_named("majority"), certain(secret), 0.0).finding.calibration
     assert told is not None
     assert len(told.rows) == 20
     perfect = score(attack_named("majority"), certain(secret), 0.0).finding
@@ -104,8 +104,8 @@ def test_members_by_hand(federate):
     bits = np.log2(np.where(member, p, 1 - p)) - np.log2(
         np.where(member, member.mean(), 1 - member.mean())
     )
-    assert found.sure is not None
-    assert found.sure.bits == pytest.approx(bits.mean())
+    assert found.calibration is not None
+    assert found.calibration.bits == pytest.approx(bits.mean())
     with pytest.raises(FixData, match="guesses for a pool"):
         score(attack_named("coin"), Membership(p[1:], None, {}), 0.0)
 

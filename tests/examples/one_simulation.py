@@ -1,10 +1,11 @@
-"""``python one_simulation.py EXACT COMMANDS``: Flower apps, all in one simulation.
+"""``python one_simulation.py OUT COMMANDS``: Flower apps, all in one simulation.
 
 Ray, its worker and what they import take longer to start than small apps to train. So one
 ServerApp runs those of all apps, one after the other on the same nodes; its messages name the app
 in their type ("train.app3"), by which the node finds the ClientApp. The apps themselves are as they
 are, and what each records is its own. ``COMMANDS``: the lines of run.sh of recipes that start
-Python, as JSON. ``EXACT``: where the app of the recorders' own tests records.
+Python, as JSON. ``OUT/exact``: where the app of the recorders' own tests records, and
+``OUT/guarded``: where that of the guard's does.
 
 What is recorded is the same in every run, however busy the machine is: servers and sites get seeds
 (a site one of its app, number and round), and replies reach the server in the order of the sites.
@@ -25,11 +26,12 @@ from typing import Any
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPES, RECORDERS = ROOT / "examples" / "recipes", ROOT / "tests" / "federation" / "recorders"
+RECIPES, TESTS = ROOT / "examples" / "recipes", ROOT / "tests"
 SITES = 4
-sys.path[:0] = [str(RECIPES), str(RECORDERS)]
+sys.path[:0] = map(str, [RECIPES, TESTS / "federation" / "recorders", TESTS / "guard"])
 import flower  # noqa: E402
 import flower_app  # noqa: E402
+import guarded_app  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from flwr.app import Context, Message, MetricRecord, RecordDict  # noqa: E402
@@ -93,11 +95,14 @@ def apps_of(commands: list[tuple[str, list[str]]]) -> list[tuple[Any, Any]]:
     return found
 
 
-def main(exact: Path, commands: list[tuple[str, list[str]]]) -> None:
+def main(out: Path, commands: list[tuple[str, list[str]]]) -> None:
+    exact, guarded, settled = out / "exact", out / "guarded", guarded_app.ready()
     os.environ["OVERHEARD_TEST_DIGESTS"] = str(exact / "digests")
     (exact / "digests").mkdir(parents=True)
+    guarded.mkdir()
     own = record_app(flower_app.server(lambda s: s, exact / "final.npz"), exact / "run")
-    apps = [(own, flower_app.client_app), *apps_of(commands)]
+    last = guarded_app.server_app(guarded, settled), guarded_app.client_app(guarded, settled)
+    apps = [(own, flower_app.client_app), *apps_of(commands), last]
     server = ServerApp()
 
     @server.main()
@@ -107,7 +112,8 @@ def main(exact: Path, commands: list[tuple[str, list[str]]]) -> None:
             random.seed(number)
             np.random.seed(number)  # noqa: NPY002, what Flower draws noise from
             own = Context(context.run_id, context.node_id, {}, RecordDict(), {})
-            app(Named(grid, f"app{number}", nodes), own)
+            called = nodes if app is not last[0] else nodes[: len(guarded_app.SITES)]
+            app(Named(grid, f"app{number}", called), own)
 
     clients = [client for _, client in apps]
 

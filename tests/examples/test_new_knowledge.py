@@ -8,11 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from federations import simulated
 
 from overheard import AuditOptions, Recording, audit, launch, observe, share, threat_named
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.transcript import kind as kinds_of
 from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER, granting_named
@@ -38,7 +36,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def run(example: ModuleType, tmp_path: Path) -> Recording:
-    return Recording.open(simulate(plan(parse_config(example.CONFIG)), tmp_path / "run"))
+    return simulated(tmp_path / "run", example.CONFIG)
 
 
 def test_it_is_granted_to_an_attack_in_an_audit(

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,16 +49,62 @@ def test_loops(recipe: str, tmp_path: Path) -> None:
     audited(recipe, tmp_path)
 
 
+OWN = {"exact": "flare_job.py", "trees": "flare_trees.py"}
+"""Jobs of the recorders' own tests."""
+Jobs = tuple[Path, dict[str, subprocess.Popen[bytes]]]
+
+
+@pytest.fixture(scope="module")
+def flare_jobs(
+    tmp_path_factory: pytest.TempPathFactory, loopback_only: tuple[str, ...]
+) -> Iterator[Jobs]:
+    """All jobs at once, and beside Flower: a simulator mostly waits. Where they record, and they;
+    none without FLARE."""
+    place = tmp_path_factory.mktemp("flare")
+    jobs = {name: [str(RECORDERS / file), str(place / name)] for name, file in OWN.items()}
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    if importlib.util.find_spec("nvflare") and importlib.util.find_spec("xgboost"):
+        for recipe in FLARE:
+            (_, *data), (_, *jobs[recipe]) = python(recipe, place)
+            words = [sys.executable, *data]
+            subprocess.run(words, cwd=RECIPES / recipe, check=True, timeout=PATIENCE)
+        for name, words in jobs.items():
+            where = (RECORDERS, [str(RECORDERS)]) if name in OWN else (RECIPES / name, path(name))
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*where[1], *sys.path])}
+            with (place / f"{name}.log").open("w") as log:
+                running[name] = subprocess.Popen(
+                    [*loopback_only, sys.executable, *words],
+                    cwd=where[0], env=environment, stdout=log, stderr=subprocess.STDOUT,
+                )  # fmt: skip
+    yield place, running
+    for process in running.values():
+        process.kill()
+        process.wait()
+
+
+def test_flare(flare_jobs: Jobs) -> None:
+    needed("nvflare", "xgboost")
+    place, running = flare_jobs
+    for name, process in running.items():
+        assert process.wait(PATIENCE) == 0, (place / f"{name}.log").read_text()[-3000:]
+    load(RECORDERS / "flare_job.py").check(place / "exact")
+    load(RECORDERS / "flare_trees.py").check(place / "trees")
+    for recipe in FLARE:
+        audited(recipe, place, federation=False)
+
+
+@pytest.mark.usefixtures("flare_jobs")
 def test_flower(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
     needed("flwr", "ray", "xgboost")
     lines = [(r, words) for r in FLOWER for _, *words in python(r, tmp_path)]
-    words = [sys.executable, str(HERE / "one_simulation.py"), str(tmp_path / "exact")]
+    words = [sys.executable, str(HERE / "one_simulation.py"), str(tmp_path)]
     done = subprocess.run(
         [*loopback_only, *words, json.dumps(lines)],
         capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     recorded_exactly(tmp_path / "exact")
+    load(ROOT / "tests" / "guard" / "guarded_app.py").check(tmp_path / "guarded")
     trees = list(Recording.open(tmp_path / "boosted_trees/run").releases("0"))
     assert trees[0][1]["0"].tobytes() == b""
     assert trees[1][1]["0"].tobytes().count(b'"tree_param"') == 4  # everybody's tree
@@ -77,31 +124,6 @@ def test_replies_that_arrive_in_another_order_are_averaged_in_the_same(
     for arrived in permutations(replies):
         grid = mock.Mock(send_and_receive=mock.Mock(return_value=list(arrived)))
         assert named(grid, "app", nodes).send_and_receive([]) == replies
-
-
-def test_flare(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
-    """All jobs at once, with those of the recorders' own tests: a simulator mostly waits."""
-    needed("nvflare", "xgboost")
-    own = {"exact": "flare_job.py", "trees": "flare_trees.py"}
-    jobs = {name: [str(RECORDERS / file), str(tmp_path / name)] for name, file in own.items()}
-    for recipe in FLARE:
-        (_, *data), (_, *jobs[recipe]) = python(recipe, tmp_path)
-        subprocess.run([sys.executable, *data], cwd=RECIPES / recipe, check=True, timeout=PATIENCE)
-    running = {}
-    for name, words in jobs.items():
-        where = (RECORDERS, [str(RECORDERS)]) if name in own else (RECIPES / name, path(name))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*where[1], *sys.path])}
-        with (tmp_path / f"{name}.log").open("w") as log:
-            running[name] = subprocess.Popen(
-                [*loopback_only, sys.executable, *words],
-                cwd=where[0], env=environment, stdout=log, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-    for name, process in running.items():
-        assert process.wait(PATIENCE) == 0, (tmp_path / f"{name}.log").read_text()[-3000:]
-    load(RECORDERS / "flare_job.py").check(tmp_path / "exact")
-    load(RECORDERS / "flare_trees.py").check(tmp_path / "trees")
-    for recipe in FLARE:
-        audited(recipe, tmp_path, federation=False)
 
 
 def python(recipe: str, out: Path) -> list[list[str]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import changed
 
 
 def write_people(path: Path, sizes: tuple[int, ...] = (12, 5, 9)) -> Path:
@@ -46,11 +47,6 @@ def settings_for() -> Callable[..., dict[str, Any]]:
             "training": {"rounds": 3, "learning_rate": 0.05},
             "audit": {"attributes": ["s"]},
         }
-        for section, values in changes.items():
-            if isinstance(values, dict):
-                content[section] = {**content.get(section, {}), **values}
-            else:
-                content[section] = values
-        return content
+        return changed(content, changes)
 
     return make

@@ -14,6 +14,7 @@ from overheard.evaluation.audit import audit
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.programs.records import OneHot, Records, Scaled, positions
+from overheard.questions.attribute import ranges
 from overheard.report.html import render
 from overheard.report.markdown import render_markdown
 from overheard.transcript.knowledge import AttributeDomain
@@ -79,7 +80,7 @@ def test_ranges_in_words_are_the_bins() -> None:
     for scale in (1e-3, 1.0, 1e6):
         for count in (2, 4, 7):
             middles = tuple(np.cumsum(rng.random(count) + 0.05) * scale)
-            words = AttributeDomain("z", middles, (1.0,) * count).words
+            words = ranges(AttributeDomain("z", middles, (1.0,) * count))
             assert words[0].startswith("up to ")
             assert words[-1].startswith("above ")
             edges = [float(w.split()[-1]) for w in words[:-1]]
@@ -93,9 +94,9 @@ def test_ranges_in_words_are_the_bins() -> None:
             told = np.searchsorted(edges, drawn)
             assert np.array_equal(told[~unclear], positions(drawn, middles)[~unclear])
             assert unclear.mean() < 0.01
-    assert AttributeDomain("s", (0.0, 1.0)).words == ("0.0", "1.0")
-    assert AttributeDomain("s", ("no", "yes"), (1.0, 1.0)).words == ("no", "yes")
-    assert AttributeDomain("z", (3.0, 1.0), (1.0, 1.0)).words == ("above 2", "up to 2")
+    assert ranges(AttributeDomain("s", (0.0, 1.0))) == ("0.0", "1.0")
+    assert ranges(AttributeDomain("s", ("no", "yes"), (1.0, 1.0))) == ("no", "yes")
+    assert ranges(AttributeDomain("z", (3.0, 1.0), (1.0, 1.0))) == ("above 2", "up to 2")
 
 
 def with_age(dataset: Dataset) -> Dataset:

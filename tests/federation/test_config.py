@@ -63,11 +63,7 @@ def test_the_demos_config_is_valid() -> None:
         ("0.1", "-0.1", r"training\.learning_rate: .*greater than 0 \(given: -0\.1\)"),
         ("0.1", "nan", r"training\.learning_rate: .*\(given: nan\)"),
         ("0.1", "inf", r"training\.learning_rate: .*finite.*\(given: inf\)"),
-        (
-            '"mlp"',
-            '"tree"',
-            r"model\.name: .*'lenet' or 'module' \(given: 'tree'\)",
-        ),
+        ('"mlp"', '"tree"', r"model\.name: .*'lenet' or 'module' \(given: 'tree'\)"),
         ("[8, 4]", "[8, 0]", r"model\.hidden\.1: .*greater than 0 \(given: 0\)"),
         ("[8, 4]", "8", r"model\.hidden: .*\(given: 8\)"),
         ("seed = 4", "seed = 'four'", r"seed: .*\(given: 'four'\)"),

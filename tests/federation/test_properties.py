@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import simulated
+from federations import changed, simulated
 
 from overheard.errors import FixConfig
 from overheard.federation.config import parse_config
@@ -38,9 +38,7 @@ def settings(kind: str = "membership", **changes: Any) -> dict[str, Any]:
         "training": {"rounds": 3, "learning_rate": 0.1, "participation": 0.6},
         "property": {"kind": kind, "positives": 3},
     }
-    for section, values in changes.items():
-        content[section] = {**content.get(section, {}), **values}
-    return content
+    return changed(content, changes)
 
 
 def record(path: Path, kind: str = "membership", **changes: Any) -> Recording:

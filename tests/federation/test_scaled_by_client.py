@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,11 @@ def table(columns: dict[str, np.ndarray], sensitive: tuple[str, ...] = ("s",)) -
     return Dataset("t", Records(columns), "at", "y", "regression", sensitive, "", "")
 
 
+def content(**data: object) -> dict[str, Any]:
+    training = {"rounds": 1, "learning_rate": 0.1}
+    return {"data": {"source": "file", **data}, "model": {"name": "linear"}, "training": training}
+
+
 def test_every_client_has_mean_nought_and_deviation_one_of_its_own() -> None:
     rng = np.random.default_rng(0)
     at = np.repeat(["a", "b"], 50)
@@ -32,9 +38,7 @@ def test_every_client_has_mean_nought_and_deviation_one_of_its_own() -> None:
     known |= {"flag": (rng.random(100) < 0.5).astype(float), "s": rng.choice([1.0, 2.0], 100)}
     columns = {**known, "same": np.where(at == "a", 7.0, 9.0), "y": rng.normal(size=100), "at": at}
     dataset = table(columns)
-    config = {"data": {"source": "file", "scale": "clients"}, "model": {"name": "linear"},
-              "training": {"rounds": 1, "learning_rate": 0.1}}  # fmt: skip
-    ready = plan(parse_config(config), dataset)
+    ready = plan(parse_config(content(scale="clients")), dataset)
     for name in ("a", "b"):
         records = ready.clients[name]
         seen = encode(ready.recipe.of(name).encoding, records)
@@ -52,11 +56,7 @@ def coded(**how: object) -> Recipe:
     text = np.array(["x", "z", "z", "y", "y", "z", "z", "w"])
     columns = {"t": text, "s": np.array([0.0, 1.0] * 4), "y": np.arange(8.0), "at": at}
     dataset = table(columns)
-    data = {"source": "file", "text": "codes", **how}
-    training = {"rounds": 1, "learning_rate": 0.1}
-    return plan(
-        parse_config({"data": data, "model": {"name": "linear"}, "training": training}), dataset
-    ).recipe
+    return plan(parse_config(content(text="codes", **how)), dataset).recipe
 
 
 def test_texts_are_codes_of_a_client_s_own_values_with_those_that_it_held_out() -> None:
@@ -99,9 +99,7 @@ def test_who_is_given_one_link_is_told_of_no_other_client_s_scales(tmp_path: Pat
     rng = np.random.default_rng(1)
     known = {"x": rng.normal(size=40), "s": rng.choice([0.0, 1.0], 40), "y": rng.normal(size=40)}
     dataset = table({**known, "at": at})
-    config = {"data": {"source": "file", "scale": "clients"}, "model": {"name": "linear"},
-              "training": {"rounds": 1, "learning_rate": 0.1}}  # fmt: skip
-    run = simulated(tmp_path / "run", config, dataset)
+    run = simulated(tmp_path / "run", content(scale="clients"), dataset)
     whole = recipe_of(run)
     assert whole is not None
     assert set(whole.own) == {"a", "b"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import simulated
+from federations import changed, simulated
 
 from overheard.errors import FixConfig
 from overheard.federation.defences.contract import RoundContext
@@ -54,10 +54,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "property": {"kind": "membership", "positives": 2},
         "defence": [{"name": "secure_sum"}],
     }
-    for section, values in changes.items():
-        both = isinstance(values, dict) and isinstance(content.get(section), dict)
-        content[section] = {**content[section], **values} if both else values
-    return content
+    return changed(content, changes)
 
 
 def record(path: Path, **changes: Any) -> Recording:

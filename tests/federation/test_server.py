@@ -15,28 +15,13 @@ from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.server import RULES, Mean, WeightedMean, aggregate, aggregate_sum
 from overheard.federation.simulate import simulate
-from overheard.guard.rehearsal import rehearsed
+from overheard.guard.dry_run import simulated as dry_run
 
 Settings = Callable[..., dict[str, Any]]
 
 
 def recipe_of(people: Path, settings_for: Settings, **training: Any) -> Any:
     return plan(parse_config(settings_for(people, training=training))).recipe
-
-
-@pytest.mark.parametrize(("rule", "expected"), [(WeightedMean(), [2, 3]), (Mean(), [4, 2])])
-def test_weights_decide_the_mean(
-    people: Path, settings_for: Settings, rule: Any, expected: list[int]
-) -> None:
-    returned = np.array([[0.0, 4.0], [8.0, 0.0]], np.float32)
-    start, sizes = np.zeros(2, np.float32), np.array([30, 10])
-    recipe = recipe_of(people, settings_for)
-    mean, _ = aggregate(rule, (), recipe, start, returned, sizes)
-    assert mean.dtype == np.float32
-    assert mean.tolist() == expected
-    gradient = recipe_of(people, settings_for, algorithm="fedsgd", learning_rate=0.5)
-    stepped, _ = aggregate(rule, (), gradient, start + 1, returned, sizes)
-    assert stepped.tolist() == [1 - expected[0] / 2, 1 - expected[1] / 2]
 
 
 def test_sums_of_unequal_clients_want_a_rule_that_takes_them_equally(
@@ -135,11 +120,13 @@ def test_an_isolated_client_has_a_memory_of_its_own(
         np.testing.assert_allclose(sent[name][number + 1], sent[name][number] - velocity, atol=1e-6)
 
 
-def test_a_rehearsal_knows_the_rule(people: Path, settings_for: Settings) -> None:
+def test_a_dry_run_knows_the_rule(people: Path, settings_for: Settings) -> None:
     sent = {}
     for rule in ("weighted_mean", "momentum"):
         ready = plan(parse_config(settings_for(people, server={"rule": rule})))
-        sent[rule] = [model for model, _ in rehearsed(ready, "site 0", 3)]
+        with dry_run(ready, "site 0", 3) as run:
+            models = run.recording.link("site 0")[1]
+        sent[rule] = np.concatenate([array.reshape(3, -1) for array in models.values()], axis=1)
     np.testing.assert_allclose(sent["momentum"][1], sent["weighted_mean"][1], atol=1e-6)
     assert np.abs(sent["momentum"][2] - sent["weighted_mean"][2]).max() > 1e-3
 

@@ -14,6 +14,7 @@ import pytest
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
+from overheard.federation.pool import together
 from overheard.federation.simulate import (
     CHUNK,
     client_shards,
@@ -22,7 +23,7 @@ from overheard.federation.simulate import (
     train_clients,
 )
 from overheard.programs.networks import initial
-from overheard.programs.records import Records, encode
+from overheard.programs.records import encode
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -183,21 +184,16 @@ def test_participation_is_uniform_and_without_replacement() -> None:
 def test_many_clients_are_trained_in_chunks(people: Path, settings_for: Settings) -> None:
     """More clients than fit one batch, of all sizes: each gets its own result back."""
     ready = planned(settings_for(people, training={"wire": "float64", "epochs": 2}))
-    pool = Records(
-        {
-            n: np.concatenate([r[n] for r in ready.clients.values()])
-            for n in ("age", "job", "s", "y")
-        }
-    )
+    pool = together(*ready.clients.values())
     rng = np.random.default_rng(0)
     clients = {f"c{k}": pool.take(rng.choice(len(pool), 1 + k % 17)) for k in range(2 * CHUNK + 5)}
     data = client_shards(ready.recipe, clients)
     chosen = np.arange(len(clients))[::-1].copy()
     model = initial(ready.recipe.model, 0)
-    together = train_clients(ready.recipe, model, data, chosen, 0, 0)
+    batched = train_clients(ready.recipe, model, data, chosen, 0, 0)
     for row, c in enumerate(chosen):
         alone = train_clients(ready.recipe, model, data, np.array([c]), 0, 0)
-        assert np.allclose(together[row], alone[0], rtol=1e-12, atol=1e-13)
+        assert np.allclose(batched[row], alone[0], rtol=1e-12, atol=1e-13)
 
 
 def test_a_client_without_records_is_named(
@@ -233,16 +229,3 @@ def test_progress_is_told_and_nothing_is_overwritten(
     with pytest.raises(ChooseAnotherOutput, match="exists already"):
         simulate(ready, tmp_path / "run")
     assert all_bits(tmp_path / "run") == before
-
-
-def test_side_knowledge_leaves_the_secret_out(
-    tmp_path: Path, people: Path, settings_for: Settings
-) -> None:
-    content = settings_for(people, audit={"attributes": ["s", "job"]})
-    recording = Recording.open(simulate(planned(content), tmp_path / "run"))
-    assert recording.targets == ("attribute.s", "attribute.job")
-    for secret in ("s", "job"):
-        tables = recording.side("PublicRecords", f"attribute.{secret}")
-        others = {"age", "job", "s"} - {secret}
-        assert all(set(t.columns) == others for t in tables.values())
-    assert set(recording.truth()["site 1"].columns) == {"age", "job", "s", "y"}

@@ -1,7 +1,7 @@
-"""A Flower federation whose clients guard themselves: ``python guarded_app.py OUT``.
+"""A Flower federation whose clients guard themselves, for `tests/examples/one_simulation.py`.
 
 Three sites of the RAND data train an MLP. The first has no noise to add, the second much of it,
-the third a little and a higher limit. Left in OUT: ``run`` (the recording), what each guard saw
+the third too little. Left in OUT: ``run`` (the recording), what each guard saw
 (``guard-N.json``), the errors that the server was sent and the model that it ended in
 (``server.json``).
 """
@@ -9,7 +9,6 @@ the third a little and a higher limit. Left in OUT: ``run`` (the recording), wha
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,33 +21,27 @@ from flwr.serverapp.strategy import FedAvg
 
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
+from overheard.federation.recorders.description import Description
 from overheard.federation.simulate import client_shards
 from overheard.flower import Guarding, guard_mod, record
-from overheard.guard.exposure import Secret
-from overheard.guard.limits import USUAL, Exposure, Limits
+from overheard.guard.exposure import USUAL, Exposure
 from overheard.programs.networks import initial
 from overheard.programs.recipe import named
 from overheard.programs.training import local_training
+from overheard.transcript.store import Recording
 
 SITES = ("site 1", "site 2", "site 3")
-SECRET = "female"
-GUARDS: tuple[dict[str, Any], ...] = (
-    {},
-    {"noise_sd": 0.004},
-    {"limits": Limits(bits=0.5, entropy=0.5, certain=0.5), "noise_sd": 1e-4, "most": 2000},
-)
+GUARDS: tuple[dict[str, Any], ...] = ({}, {"noise_sd": 1.0}, {"noise_sd": 1e-4})
+APP: dict[str, Any] = {
+    "data": {"source": "randhie"},
+    "model": {"name": "mlp", "hidden": [64]},
+    "training": {"learning_rate": 0.1},
+    "audit": {"attributes": ["female"]},
+}
 
 
 def ready() -> Plan:
-    return plan(
-        parse_config(
-            {
-                "data": {"source": "randhie"},
-                "model": {"name": "mlp", "hidden": [64]},
-                "training": {"rounds": 1, "learning_rate": 0.1},
-            }
-        )
-    )
+    return plan(parse_config({**APP, "training": {"rounds": 1, **APP["training"]}}))
 
 
 def as_record(settled: Plan, flat: np.ndarray) -> ArrayRecord:
@@ -59,15 +52,12 @@ def as_record(settled: Plan, flat: np.ndarray) -> ArrayRecord:
 def client_app(out: Path, settled: Plan) -> ClientApp:
     def guarded(message: Message, context: Context, call_next: Any) -> Message:
         number = int(context.node_config["partition-id"])
-        secret = Secret(settled.clients[SITES[number]], SECRET, settled.attributes[SECRET].values)
 
         def tell(_: Context, found: Exposure) -> None:
             (out / f"guard-{number}.json").write_text(json.dumps(asdict(found)))
 
-        options = dict(GUARDS[number])
-        limits = options.pop("limits", USUAL)
-        how = Guarding(seed=number, **options)
-        guard = guard_mod(settled.recipe, lambda _: [secret], limits, how, tell)
+        how = Guarding(seed=number, **GUARDS[number])
+        guard = guard_mod(Description.model_validate(APP), SITES[number], USUAL, how, tell)
         return guard(message, context, call_next)
 
     app = ClientApp(mods=[guarded])
@@ -109,10 +99,16 @@ def server_app(out: Path, settled: Plan) -> ServerApp:
     return app
 
 
-if __name__ == "__main__":
-    from flwr.simulation import run_simulation
-
-    where = Path(sys.argv[1])
-    options = {"init_args": {"include_dashboard": False, "num_cpus": 2}}
-    apps = server_app(where, ready()), client_app(where, ready())
-    run_simulation(*apps, len(SITES), backend_config=options)
+def check(out: Path) -> None:
+    """An update that tells is stopped, and the others go on. How the guard's figures compare with
+    the audit's: `test_exposure`."""
+    stopped, noisy, little = (json.loads((out / f"guard-{n}.json").read_text()) for n in range(3))
+    assert stopped["value"] == 1.0
+    assert stopped["bits"] > 0.9
+    assert noisy["bits"] <= 0.1 < little["bits"]
+    assert not noisy["exposed"]
+    assert little["exposed"]
+    server = json.loads((out / "server.json").read_text())
+    assert server["errors"] == ["refused by the guard: more of 'female' would leak than may"] * 2
+    assert server["finite"]
+    assert set(Recording.open(out / "run").clients) == {"1"}

@@ -1,169 +1,157 @@
-"""The quick path, for a guard that looks at every update: one decoder, in memory."""
+"""What the guard reads from an audit of one client's messages, beside the limits."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from federations import generated_people
+from clients import config, table
 
-from overheard.errors import FixConfig, FixData
+from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit
-from overheard.federation.config import parse_config
-from overheard.federation.plan import Plan, plan
-from overheard.federation.simulate import client_shards, simulate
-from overheard.guard.exposure import Secret, exposures
-from overheard.guard.limits import Exposure, Limits
-from overheard.programs.networks import initial
-from overheard.programs.recipe import Recipe
-from overheard.programs.records import Records
-from overheard.programs.training import local_training
-from overheard.transcript.knowledge import AppliedDefence
+from overheard.evaluation.record import Audit, Finding, Replay, Skipped
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.guard.exposure import Exposure, Limits, answer_of, exposures, worst_draw
 from overheard.transcript.store import Recording
-from overheard.transcript.threat import SERVER
+from overheard.transcript.threat import EAVESDROPPER
 
-CONFIG: dict[str, Any] = {
-    "data": {
-        "source": "digits",
-        "options": {"victim": 60, "participants": 1, "attributes": ["c043"]},
-    },
-    "model": {"name": "mlp", "hidden": [8]},
-    "training": {"rounds": 1, "learning_rate": 0.1},
-}
+QUIET = Exposure("a", 100, 0.6, 0.5, 0.7, 0.6, 0, 0.0, 0.0)
+ME, LIMITS = "site 0", Limits()
+
+
+def changed(one: Exposure, **changes: Any) -> Exposure:
+    return Exposure(**{**vars(one), **changes})
 
 
 @pytest.fixture(scope="module")
-def heard(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Recording]:
-    ready = plan(parse_config(CONFIG))
-    path = simulate(ready, tmp_path_factory.mktemp("guard") / "run")
-    return ready, Recording.open(path)
+def run(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """A client whose noise hides its secret."""
+    folder = tmp_path_factory.mktemp("client")
+    noise = [{"name": "gaussian", "sd": 10.0}]
+    ready = plan(config(table(folder, 40), defence=noise))
+    return Recording.open(simulate(ready, folder / "run"))
 
 
-def exposure(recipe: Recipe, secret: Secret, *heard: Any, **settings: Any) -> Exposure:
-    (found,) = exposures(recipe, [secret], *heard, **settings)
-    return found
+@pytest.fixture(scope="module")
+def found(run: Recording) -> Audit:
+    return audit(run, EAVESDROPPER)
 
 
-def messages(ready: Plan, run: Recording, client: str = "victim") -> tuple[Any, Any]:
-    _, sent, returned, _ = run.link(client)
-    names = [name for name, _ in ready.recipe.model.layout()]
-    flat = [np.concatenate([a[n][0].reshape(-1) for n in names]) for a in (sent, returned)]
-    return flat[0], flat[1]
+def with_finding(found: Audit, attack: str, **changes: Any) -> Audit:
+    """The audit, in which this attack found something else."""
+    findings = tuple(
+        Finding(**{**dict(f), **changes}) if f.attack == attack else f for f in found.findings
+    )
+    return found.model_copy(update={"findings": findings})
 
 
-def secret_of(ready: Plan) -> Secret:
-    return Secret(ready.clients["victim"], "c043", ready.attributes["c043"].values)
+def read(run: Recording, found: Audit) -> Exposure:
+    (one,) = exposures(run, found, ME, LIMITS)
+    return one
 
 
-def test_what_the_guard_sees_is_what_the_audit_finds(heard: tuple[Plan, Recording]) -> None:
-    ready, run = heard
-    found = exposure(ready.recipe, secret_of(ready), *messages(ready, run))
-    record = audit(run, SERVER, ["max_entropy"], ["victim"], ["c043"])
-    assert found.value == record.findings[0].value
-    assert found.guess == pytest.approx(record.findings[0].majority or 0)
-    assert found.certain == 60
-    assert found.bits is not None
-    assert found.bits > 0.9
-    assert found.share == pytest.approx(1.0, abs=0.01)
-    assert found.answer(Limits()) == "too much"
+def test_each_limit_stops_by_itself() -> None:
+    limits = Limits(bits=0.1, entropy=0.2, certain=0.05)
+    assert QUIET.answer(limits) == "ok"
+    for changes in ({"bits": 0.11}, {"share": 0.21}, {"certain": 6}, {"exposed": "by its rule"}):
+        loud = changed(QUIET, **changes)
+        assert len(loud.beyond(limits)) == 1
+        assert loud.answer(limits) == "too much"
+    for doubt in ({"doubt": "poor fit"}, {"p_values": {"x": 0.2}}, {"evidence": {"x": 0.6}}):
+        assert changed(QUIET, **doubt).answer(limits) == "not known"
+    assert changed(QUIET, p_values={"x": 0.4}, evidence={"x": 0.4}).answer(limits) == "ok"
+    with pytest.raises(FixConfig, match="entropy = -1"):
+        Limits(entropy=-1)
 
 
-@pytest.mark.parametrize(("site", "sd", "most"), [("site 2", 0.004, 64), ("site 3", 1e-4, 2000)])
-def test_so_it_is_behind_noise(site: str, sd: float, most: int, tmp_path: Path) -> None:
-    """Much of it, of a sample of the records, and little."""
-    rand = {"data": {"source": "randhie"}, "model": {"name": "mlp", "hidden": [64]}}
-    ready = plan(parse_config({**CONFIG, **rand, "defence": [{"name": "gaussian", "sd": sd}]}))
+def test_the_worst_secret_counts_and_none_is_not_known() -> None:
+    doubted, loud = changed(QUIET, doubt="poor fit"), changed(QUIET, bits=1.0)
+    assert answer_of([QUIET], LIMITS) == "ok"
+    assert answer_of([QUIET, doubted], LIMITS) == "not known"
+    assert answer_of([doubted, QUIET, loud], LIMITS) == "too much"
+    assert answer_of([], LIMITS) == "not known"
+
+
+def test_a_hidden_secret_is_ok_and_every_figure_is_the_audits(run: Recording, found: Audit) -> None:
+    one = read(run, found)
+    assert one.answer(LIMITS) == "ok"
+    best = max(f.value for f in found.findings if f.attack in found.listening)
+    assert (one.name, one.value, one.records) == ("s", best, 40)
+    tested = {f.attack: f.p_value for f in found.findings if f.attack in found.listening}
+    assert dict(one.p_values) == tested
+
+
+def test_what_the_audit_doubts_is_not_known(run: Recording, found: Audit) -> None:
+    flagged = with_finding(found, "max_entropy", details={"flag": "poor fit"}, p_value=None)
+    assert "max_entropy: poor fit" in read(run, flagged).doubt
+    strange = Replay(client=ME, outcome="does not fit", off=0.5, by_chance=0.1)
+    unfit = found.model_copy(update={"replays": (strange,)})
+    assert "off by 50.0% of the update, and chance explains 10.0%" in read(run, unfit).doubt
+    for audited in (flagged, unfit):
+        assert read(run, audited).answer(LIMITS) == "not known"
+
+
+def test_what_the_audit_exposes_is_too_much_whatever_the_limits(
+    run: Recording, found: Audit
+) -> None:
+    pooled = tuple(
+        p.model_copy(update={"p_value": 1e-9}) if p.attack == "max_entropy" else p
+        for p in found.pooled
+    )
+    told = with_finding(found.model_copy(update={"pooled": pooled}), "max_entropy", p_value=1e-9)
+    one = read(run, told)
+    assert one.beyond(Limits(9.0, 9.0, 9.0)) == ["exposed, by the audit's own rule"]
+
+
+def test_what_no_attack_reads_is_not_known(run: Recording, found: Audit) -> None:
+    silent = [f for f in found.findings if f.attack not in found.listening]
+    skipped = [
+        Skipped(attack=name, client=ME, attribute="s", reason="does not apply")
+        for name, question in found.questions.items()
+        if name in found.listening and question == "attribute"
+    ]
+    update = {"findings": tuple(silent), "pooled": (), "skipped": tuple(skipped)}
+    one = read(run, found.model_copy(update=update))
+    assert one.doubt == "no attack could run: does not apply"
+    assert one.answer(LIMITS) == "not known"
+
+
+def test_a_rare_value_that_is_known_is_few_bits_and_everything_there_is(tmp_path: Path) -> None:
+    ready = plan(config(table(tmp_path, 200, rare=True)))
     run = Recording.open(simulate(ready, tmp_path / "run"))
-    secret = Secret(ready.clients[site], "female", ready.attributes["female"].values)
-    told = AppliedDefence(("gaussian",), noise_sd=sd)
-    found = exposure(ready.recipe, secret, *messages(ready, run, site), told, most=most)
-    (audited,) = audit(run, SERVER, ["max_entropy"], [site], ["female"]).findings
-    assert found.low <= audited.value <= found.high
-    bits = found.bits or 0.0
-    if site == "site 2":
-        assert bits <= 0.1
-        assert audited.details["bits_gained"] <= 0.1
-    else:
-        assert 0.1 < bits <= 0.5
-        assert audited.low <= found.value <= audited.high
-        assert audited.value > (audited.majority or 0) + 0.05
+    one = read(run, audit(run, EAVESDROPPER))
+    assert one.bits is not None
+    assert one.bits < 0.1
+    assert one.share == pytest.approx(1.0, abs=0.05)
+    assert one.certain == 200
 
 
-def test_a_sample_is_decoded_with_the_others_taken_as_known(
-    heard: tuple[Plan, Recording],
-) -> None:
-    ready, run = heard
-    found = exposure(ready.recipe, secret_of(ready), *messages(ready, run), most=16)
-    assert found.records == 16
-    assert found.value == 1.0
+def test_what_a_guess_makes_certain_is_not_made_certain_by_listening(tmp_path: Path) -> None:
+    """One of 200 has the value: calling nobody so is certain enough beforehand."""
+    noise = [{"name": "gaussian", "sd": 10.0}]
+    ready = plan(config(table(tmp_path, 200, rare=True), defence=noise))
+    run = Recording.open(simulate(ready, tmp_path / "run"))
+    found = audit(run, EAVESDROPPER)
+    sure = [
+        f.calibration.certain for f in found.findings if f.attack == "max_entropy" and f.calibration
+    ]
+    assert sure == [200]
+    assert read(run, found).certain == 0
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_sample_holds_the_rare_values(seed: int) -> None:
-    """Three of 200: a plain sample of 16 has none of them as a rule, and would learn nothing."""
-    rare = np.zeros(200)
-    rare[np.random.default_rng(seed).choice(200, 3, replace=False)] = 1.0
-    ready, sent, returned = trained(200, s=rare)
-    secret = Secret(ready.clients["0"], "s", (0.0, 1.0))
-    found = exposure(ready.recipe, secret, sent, returned, most=16)
-    assert found.records == 16
-    assert found.guess == 13 / 16
-    assert found.share is not None
-    assert found.share > 0.9
-    assert found.answer(Limits()) == "too much"
+def test_draws_are_one_answer_the_worst_and_of_hints_the_typical() -> None:
+    one = changed(QUIET, p_values={"x": 0.1}, evidence={"x": 1.0}, certain=1, seconds=1.0)
+    two = changed(QUIET, p_values={"x": 0.9}, evidence={"x": -1.0}, bits=0.05, seconds=2.0)
+    both = worst_draw([one, two])
+    assert both.p_values == {"x": pytest.approx(0.5)}
+    assert both.evidence == {"x": 0.0}
+    assert (both.certain, both.bits, both.seconds) == (1, 0.05, 3.0)
+    assert worst_draw([one, changed(two, doubt="poor fit")]).answer(Limits(certain=1)) != "ok"
 
 
-def trained(people: int, **columns: Any) -> tuple[Plan, Any, Any]:
-    """The plan of a client of so many people, the model it is sent and what it returns."""
-    dataset = generated_people(1, people, 5, 0)
-    records = Records({**dataset.records.columns, **columns})
-    content = {**CONFIG, "data": {"source": "file"}, "model": {"name": "mlp", "hidden": [24]}}
-    ready = plan(parse_config(content), replace(dataset, records=records))
-    start = initial(ready.recipe.dense, 0).astype(np.float32)
-    data = client_shards(ready.recipe, ready.clients)
-    return ready, start, local_training(ready.recipe, start, data, np.random.default_rng(0))[0]
-
-
-def test_labels_and_membership_are_secrets_too() -> None:
-    ready, sent, returned = trained(30)
-    own = ready.clients["0"]
-    strangers = generated_people(1, 20, 5, 1).records.without("at")
-    label = exposure(ready.recipe, Secret(own, "y"), sent, returned)
-    assert (label.question, label.name) == ("label", "label")
-    assert label.share is not None
-    assert label.share > 0.9
-    assert label.answer(Limits()) == "too much"
-    who = exposure(ready.recipe, Secret(own, strangers=strangers), sent, returned)
-    assert (who.name, who.records) == ("membership", 50)
-    assert who.certain == 50
-    assert who.answer(Limits()) == "too much"
-
-
-def test_noise_that_it_is_told_of_hides_the_records(heard: tuple[Plan, Recording]) -> None:
-    ready, run = heard
-    sent, returned = messages(ready, run)
-    sd = 10 * float(np.abs(sent - returned).max())
-    noisy = returned + np.random.default_rng(0).normal(0, sd, returned.shape).astype("float32")
-    told = AppliedDefence(("gaussian",), noise_sd=sd)
-    found = exposure(ready.recipe, secret_of(ready), sent, noisy, told)
-    assert found.certain == 0
-    assert found.answer(Limits()) == "ok"
-
-
-def test_what_is_no_secret_or_no_message_of_this_model_is_refused(
-    heard: tuple[Plan, Recording],
-) -> None:
-    ready, run = heard
-    sent, returned = messages(ready, run)
-    with pytest.raises(FixData, match="for a model of"):
-        exposure(ready.recipe, secret_of(ready), sent[:-1], returned[:-1])
-    own = ready.clients["victim"]
-    with pytest.raises(FixData, match="no column 'age'"):
-        Secret(own, "age", (0.0, 1.0))
-    with pytest.raises(FixConfig, match="a column, or who is there"):
-        Secret(own)
-    with pytest.raises(FixConfig, match="no numeric label"):
-        exposure(ready.recipe, Secret(own, "c043"), sent, returned)
+def test_names() -> None:
+    asked = {"membership": "", "local_model": "", "label": "", "attribute": "s"}
+    names = [changed(QUIET, question=q, attribute=a).name for q, a in asked.items()]
+    assert names == ["membership", "own model", "label", "s"]

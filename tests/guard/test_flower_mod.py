@@ -5,59 +5,87 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from clients import config, table
 
 from overheard.errors import FixConfig
-from overheard.federation.config import parse_config
+from overheard.evaluation.audit import audit
+from overheard.federation.defences.gaussian import Gaussian
 from overheard.federation.plan import Plan, plan
+from overheard.federation.recorders.description import read_description
 from overheard.federation.simulate import client_shards
-from overheard.guard.exposure import Secret
-from overheard.guard.limits import Exposure, Limits
+from overheard.guard.dry_run import DryRun, recorded
+from overheard.guard.exposure import Exposure, Limits, exposures
 from overheard.programs.networks import initial
 from overheard.programs.recipe import named
-from overheard.programs.records import Records
 from overheard.programs.training import local_training
+from overheard.transcript.threat import EAVESDROPPER
 
 flwr: Any = pytest.importorskip("flwr.app", reason="Flower is not installed")
 flower: Any = pytest.importorskip("overheard.flower", reason="Flower is not installed")
 LOOSE = Limits(bits=2.0, entropy=1.5, certain=1.0)
-QUIET = Exposure("c043", 10, 0.5, 0.2, 0.8, 0.5, 0, 0.0, 0.0)
+QUIET = Exposure("s", 10, 0.5, 0.2, 0.8, 0.5, 0, 0.0, 0.0)
 DOUBTED, LOUD = replace(QUIET, doubt="poor fit"), replace(QUIET, bits=1.0)
+ME = "site 0"
+TOML = """
+[data]
+source = "file"
+path = "people.csv"
+client = "who"
+target = "y"
+[model]
+name = "mlp"
+hidden = [{hidden}]
+[training]
+learning_rate = 0.1
+[audit]
+attributes = ["s"]
+"""
 Mod = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def ready() -> Plan:
-    content = {
-        "data": {
-            "source": "digits",
-            "options": {"victim": 50, "participants": 1, "attributes": ["c043"]},
-        },
-        "model": {"name": "mlp", "hidden": [8]},
-        "training": {"rounds": 1, "learning_rate": 0.1},
-    }
-    return plan(parse_config(content))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("client")
+    table(where, 40)
+    write(where)
+    return where
 
 
-def answered(ready: Plan, mod: Mod, kind: str = "train", state: Any = None) -> tuple[Any, Any]:
-    """What leaves a client with this mod, and the model that it has trained."""
+@pytest.fixture(scope="module")
+def ready(folder: Path) -> Plan:
+    return plan(config(str(folder / "people.csv")))
+
+
+def write(folder: Path, name: str = "audit.toml", hidden: int = 24) -> None:
+    """The description that the audit of the federation would be given."""
+    (folder / name).write_text(TOML.format(hidden=hidden))
+
+
+def answered(
+    ready: Plan, mod: Mod, kind: str = "train", state: Any = None, seed: int = 0, **more: Any
+) -> tuple[Any, Any]:
+    """What leaves a client of a torch app with this mod, and the model that it has trained;
+    ``more``: arrays that it sends beside the model."""
     from flwr.supercore.task_identity import TaskIdentity
 
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     layout = ready.recipe.model.layout()
-    start = initial(ready.recipe.dense, 0).astype(np.float32)
+    start = initial(ready.recipe.dense, seed).astype(np.float32)
     data = client_shards(ready.recipe, ready.clients)
     trained = local_training(ready.recipe, start, data, np.random.default_rng(0))[0]
 
-    def model(flat: Any) -> Any:
-        pieces = {n: flwr.Array(np.ascontiguousarray(a)) for n, a in named(layout, flat).items()}
+    def model(flat: Any, **more: Any) -> Any:
+        arrays = {torch_name(n): np.ascontiguousarray(a) for n, a in named(layout, flat).items()}
+        pieces = {n: flwr.Array(a) for n, a in (arrays | more).items()}
         return flwr.RecordDict({"arrays": flwr.ArrayRecord(pieces)})
 
     def train(message: Any, context: Any) -> Any:
-        return flwr.Message(model(trained), reply_to=message)
+        return flwr.Message(model(trained, **more), reply_to=message)
 
     message = flwr.Message(model(start), dst_node_id=1, message_type=kind)
     message.metadata.__dict__["_message_id"] = "1"
@@ -66,30 +94,30 @@ def answered(ready: Plan, mod: Mod, kind: str = "train", state: Any = None) -> t
     return mod(message, context, train), trained
 
 
+def torch_name(ours: str) -> str:
+    """``layers.1.weight`` of ours is ``net.2.weight`` of a Sequential in an app."""
+    _, number, what = ours.split(".")
+    return f"net.{2 * int(number)}.{what}"
+
+
 def sent_by(reply: Any, ready: Plan) -> Any:
     arrays = {n: a.numpy() for n, a in reply.content["arrays"].items()}
-    return np.concatenate([arrays[n].reshape(-1) for n, _ in ready.recipe.model.layout()])
-
-
-def passes(ready: Plan, mod: Mod, kind: str = "train") -> bool:
-    """Whether the update leaves, and as it was trained."""
-    reply, trained = answered(ready, mod, kind)
-    return not reply.has_error() and np.array_equal(sent_by(reply, ready), trained)
+    names = [torch_name(n) for n, _ in ready.recipe.model.layout()]
+    return np.concatenate([arrays[n].reshape(-1) for n in names])
 
 
 def refusals(ready: Plan, mod: Mod, rounds: int, state: Any = None) -> list[bool]:
     """Which of the rounds of one client are refused."""
     state = flwr.RecordDict() if state is None else state
-    return [answered(ready, mod, state=state)[0].has_error() for _ in range(rounds)]
+    return [
+        answered(ready, mod, state=state, seed=number)[0].has_error() for number in range(rounds)
+    ]
 
 
-def guarded(ready: Plan, secret: Secret | None = None, **options: Any) -> Mod:
-    """A guard of the client's secret; ``change``: of its recipe, which is then not the client's."""
-    own = secret or Secret(ready.clients["victim"], "c043", ready.attributes["c043"].values)
-    recipe = ready.recipe.model_copy(update=options.pop("change", {}))
+def guarded(folder: Path, file: str = "audit.toml", **options: Any) -> Mod:
     told = {name: options.pop(name) for name in ("limits", "tell") if name in options}
     how = flower.Guarding(**options)
-    mod: Mod = flower.guard_mod(recipe, lambda context: [own], how=how, **told)
+    mod: Mod = flower.guard_mod(folder / file, lambda context: ME, how=how, **told)
     return mod
 
 
@@ -100,128 +128,176 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     def script(*answers: list[Exposure]) -> list[int]:
         rounds: list[int] = []
 
-        def exposures(recipe: Any, owned: Any, sent: Any, returned: Any, *given: Any) -> Any:
-            assert sent.shape == returned.shape
-            rounds.append(len(sent))
+        def found(run: DryRun, limits: Limits, targets: Any = ()) -> list[Exposure]:
+            rounds.append(len(run.recording.rounds))
             return answers[len(rounds) - 1]
 
-        monkeypatch.setattr("overheard.guard.flower_mod.exposures", exposures)
+        monkeypatch.setattr(DryRun, "exposures", found)
         return rounds
 
     return script
 
 
-@pytest.mark.parametrize(("most", "looked_at"), [(64, 50), (10, 10)])
-def test_an_update_that_tells_is_refused_with_the_reason(
-    ready: Plan, caplog: pytest.LogCaptureFixture, most: int, looked_at: int
+def test_a_torch_apps_update_that_tells_is_refused_with_the_reason_and_the_cost(
+    ready: Plan, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A sample of the records is enough to see it."""
+    """Its arrays have the names of a torch module; they are told apart as the audit does it."""
+    told: list[Exposure] = []
     with caplog.at_level(logging.WARNING, "overheard.guard"):
-        reply, _ = answered(ready, guarded(ready, most=most))
-    assert reply.error.reason == "refused by the guard: more of 'c043' would leak than may"
-    assert f"{looked_at} of {looked_at} records certain" in caplog.text
+        reply, _ = answered(ready, guarded(folder, tell=lambda _, one: told.append(one)))
+    assert reply.error.reason == "refused by the guard: more of 's' would leak than may"
+    assert "40 of 40 records certain" in caplog.text
+    assert "looked at for" in caplog.text
+    assert [(one.name, one.value, one.certain) for one in told] == [("s", 1.0, 40)]
+    assert told[0].seconds > 0
 
 
-def test_what_is_below_the_limit_or_no_update_passes_untouched(ready: Plan) -> None:
-    assert passes(ready, guarded(ready, limits=LOOSE))
-    assert passes(ready, guarded(ready), "evaluate")
+def test_the_guard_says_what_the_audit_finds(ready: Plan, folder: Path) -> None:
+    """One recording, read by both."""
+    layout = ready.recipe.model.layout()
+    start = initial(ready.recipe.dense, 0).astype(np.float32)
+    data = client_shards(ready.recipe, ready.clients)
+    trained = local_training(ready.recipe, start, data, np.random.default_rng(0))[0]
+    rounds = [(named(layout, start), named(layout, trained))]
+    with recorded(read_description(folder / "audit.toml"), ME, rounds) as run:
+        (one,) = run.exposures(Limits())
+        found = audit(run.recording, EAVESDROPPER)
+        assert exposures(run.recording, found, ME, Limits())[0].value == one.value
+    best = max(f.value for f in found.findings if f.attack in found.listening)
+    assert one.value == best == 1.0
+    assert one.answer(Limits()) == "too much"
+    assert one.exposed
 
 
-def test_enough_noise_lets_it_pass_and_is_never_the_same_twice(ready: Plan) -> None:
-    mod = guarded(ready, noise_sd=1.0)
+def test_what_is_below_the_limit_or_no_update_passes_untouched(ready: Plan, folder: Path) -> None:
+    reply, trained = answered(ready, guarded(folder), "evaluate")
+    assert np.array_equal(sent_by(reply, ready), trained)
+
+
+def test_enough_noise_lets_it_pass_and_is_never_the_same_twice(ready: Plan, folder: Path) -> None:
+    mod = guarded(folder, noise_sd=1.0, limits=Limits(p_value=0.0, evidence=40))
     (one, trained), (two, _) = (answered(ready, mod) for _ in range(2))
     assert (sent_by(one, ready) - trained).std() == pytest.approx(1.0, rel=0.2)
     assert np.abs(sent_by(one, ready) - sent_by(two, ready)).std() > 0.5
-    assert refusals(ready, guarded(ready, noise_sd=1e-9), 1) == [True]
+    assert refusals(ready, guarded(folder, noise_sd=1e-9), 1) == [True]
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"learning_rate": 0.13}, "not how this client trained"),
-        ({"batch_size": 10, "steps": 2}, "it is sent as it is"),  # no decoder reads it
-    ],
-)
 def test_what_is_not_known_does_not_leave_unless_it_may(
-    ready: Plan, caplog: pytest.LogCaptureFixture, change: dict[str, Any], words: str
+    ready: Plan,
+    folder: Path,
+    measuring: Callable[..., list[int]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    options = {"change": change, "limits": LOOSE, "most": 10}
-    reply, _ = answered(ready, guarded(ready, **options))
+    measuring([DOUBTED], [DOUBTED])
+    reply, _ = answered(ready, guarded(folder))
     assert reply.error.reason.endswith("what it would leak is not known")  # and no figure
-    assert passes(ready, guarded(ready, unsure="pass", **options))
-    assert words in caplog.text
+    reply, trained = answered(ready, guarded(folder, unsure="pass"))
+    assert np.array_equal(sent_by(reply, ready), trained)
+    assert "s: poor fit); it is sent as it is" in caplog.text
+
+
+def test_an_array_that_the_model_does_not_have_does_not_leave(
+    ready: Plan, folder: Path, measuring: Callable[..., list[int]]
+) -> None:
+    measuring([QUIET], [QUIET])
+    assert not answered(ready, guarded(folder))[0].has_error()
+    with pytest.raises(FixConfig, match="send no other arrays"):
+        answered(ready, guarded(folder, unsure="pass"), secret=np.ones(3, np.float32))
 
 
 def test_doubt_about_one_secret_is_doubt(
-    ready: Plan, measuring: Callable[..., list[int]], caplog: pytest.LogCaptureFixture
+    ready: Plan,
+    folder: Path,
+    measuring: Callable[..., list[int]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     found = [QUIET, replace(DOUBTED, attribute="b", bits=-1.0)]
     measuring(found)
-    heard: list[Exposure] = []
-    mod = guarded(ready, tell=lambda context, one: heard.append(one))
+    told: list[Exposure] = []
+    mod = guarded(folder, tell=lambda context, one: told.append(one))
     assert refusals(ready, mod, 1) == [True]
-    assert heard == found
+    assert told == found
     assert "b: poor fit" in caplog.text
 
 
-def test_after_a_refusal_nothing_leaves_unmeasured(ready: Plan) -> None:
+def test_after_a_refusal_nothing_leaves_unmeasured(ready: Plan, folder: Path) -> None:
     """Every round is measured however long it takes, and every one of them tells everything."""
-    heard: list[int] = []
-    mod = guarded(ready, tell=lambda context, one: heard.append(one.certain))
+    told: list[int] = []
+    mod = guarded(folder, unsure="pass", tell=lambda context, one: told.append(one.certain))
     assert refusals(ready, mod, 3) == [True] * 3
-    assert heard == [50] * 3
+    assert told == [40] * 3
 
 
 def test_who_lets_the_unmeasured_pass_does_so_until_the_first_refusal(
-    ready: Plan, measuring: Callable[..., list[int]]
+    ready: Plan, folder: Path, measuring: Callable[..., list[int]]
 ) -> None:
     measuring([DOUBTED], [LOUD], [DOUBTED], [QUIET], [DOUBTED])
-    found = refusals(ready, guarded(ready, unsure="pass"), 5)
+    found = refusals(ready, guarded(folder, unsure="pass"), 5)
     assert found == [False, True, True, False, True]
 
 
+def test_a_description_that_asks_nothing_lets_nothing_pass(
+    ready: Plan, folder: Path, measuring: Callable[..., list[int]]
+) -> None:
+    measuring([])
+    assert refusals(ready, guarded(folder), 1) == [True]
+
+
 def test_rounds_are_judged_together_with_those_that_have_left(
-    ready: Plan, measuring: Callable[..., list[int]]
+    ready: Plan, folder: Path, measuring: Callable[..., list[int]]
 ) -> None:
     rounds = measuring([QUIET], [QUIET], [LOUD], [DOUBTED], *[[QUIET]] * 5)
     state = flwr.RecordDict()
-    found = refusals(ready, guarded(ready, remember=4), 8, state)
+    found = refusals(ready, guarded(folder, remember=4), 8, state)
     assert found == [False, False, True, True, False, False, False, False]
     assert rounds == [1, 2, 3, 3, 3, 4, 5, 5]  # the two that were refused have not left
-    refusals(ready, guarded(ready, remember=0), 1, state)
+    refusals(ready, guarded(folder, remember=0), 1, state)
     assert rounds[-1] == 1
 
 
-def test_a_rare_secret_that_is_known_is_stopped(ready: Plan) -> None:
-    """One positive among 50: few bits a record, and everything there is to learn."""
-    which = np.zeros(50)
-    which[7] = 1.0
-    own = Records({**ready.clients["victim"].columns, "c043": which})
-    heard: list[Exposure] = []
-    secret = Secret(own, "c043", (0.0, 1.0))
-    mod = guarded(ready, secret, tell=lambda _, one: heard.append(one))
-    assert refusals(replace(ready, clients={"victim": own}), mod, 1) == [True]
-    assert heard[0].bits is not None
-    assert heard[0].bits < 0.15
-    assert heard[0].share is not None
-    assert heard[0].share > 0.9
+def test_the_audit_of_what_has_left_exposes_nothing(ready: Plan, folder: Path) -> None:
+    """Six rounds behind noise, of which some leave."""
+    layout, state, left = ready.recipe.model.layout(), flwr.RecordDict(), []
+    for number in range(6):
+        mod = guarded(folder, noise_sd=0.5, seed=number)
+        reply, _ = answered(ready, mod, state=state, seed=number)
+        if not reply.has_error():
+            sent = initial(ready.recipe.dense, number).astype(np.float32)
+            left.append((named(layout, sent), named(layout, sent_by(reply, ready))))
+    assert len(left) >= 2
+    noise = {"defence": (Gaussian(sd=0.5),)}
+    with recorded(
+        read_description(folder / "audit.toml").model_copy(update=noise), ME, left
+    ) as run:
+        assert audit(run.recording, EAVESDROPPER).level != "exposed"
 
 
-def test_who_is_there_is_a_secret(ready: Plan) -> None:
-    own = ready.clients["victim"]
-    rows = np.stack(list(own.columns.values()), axis=1)
-    own = own.take(np.sort(np.unique(rows, axis=0, return_index=True)[1]))  # nobody twice
-    inside, outside = own.take(np.arange(25)), own.take(np.arange(25, len(own)))
-    fewer = replace(ready, clients={"victim": inside})
-    reply, _ = answered(fewer, guarded(ready, Secret(inside, strangers=outside)))
-    assert "more of 'membership' would leak than may" in reply.error.reason
+def test_what_has_left_is_remembered_bit_for_bit(
+    ready: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Any] = []
+
+    def reading(self: DryRun, limits: Limits) -> list[Exposure]:
+        read.append(self.recording.link(ME)[2])
+        return [QUIET]
+
+    monkeypatch.setattr(DryRun, "exposures", reading)
+    refusals(ready, guarded(folder), 2)
+    first, again = read
+    assert len(first) == len(again) == 4
+    assert all(np.array_equal(array[0], again[name][0]) for name, array in first.items())
+    assert all(len(array) == 2 for array in again.values())
 
 
-def test_wrong_settings_are_refused(ready: Plan) -> None:
+def test_wrong_settings_are_refused(ready: Plan, folder: Path) -> None:
     with pytest.raises(FixConfig, match="must not be negative"):
-        guarded(ready, noise_sd=-1.0)
+        guarded(folder, noise_sd=-1.0)
     with pytest.raises(FixConfig, match="neither 'refuse' nor 'pass'"):
-        guarded(ready, unsure="maybe")
-    wider = {"model": ready.recipe.dense.model_copy(update={"hidden": (9,)})}
-    with pytest.raises(FixConfig, match="the guard's recipe describes"):
-        answered(ready, guarded(ready, change=wider))
+        guarded(folder, unsure="maybe")
+    trees = (folder / "audit.toml").read_text().partition("[model]")[0]
+    (folder / "trees.toml").write_text(trees + '[model]\nname = "xgboost"\n')
+    with pytest.raises(FixConfig, match="trains no network"):
+        guarded(folder, "trees.toml")
+    write(folder, "wider.toml", hidden=9)
+    with pytest.raises(FixConfig, match="the model described has"):
+        answered(ready, guarded(folder, "wider.toml"))

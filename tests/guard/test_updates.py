@@ -17,9 +17,9 @@ from overheard.cli import app
 from overheard.errors import FixData
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards
-from overheard.guard.preflight import preflight_updates
-from overheard.guard.rehearsal import replayed
-from overheard.guard.updates import read_update
+from overheard.guard.dry_run import recorded
+from overheard.guard.exposure import Limits
+from overheard.guard.preflight import preflight_updates, read_update
 from overheard.programs.networks import initial
 from overheard.programs.recipe import named
 from overheard.programs.training import local_training
@@ -62,8 +62,9 @@ def test_a_real_update_is_read_and_judged(people: str, tmp_path: Path, kind: str
         np.savez_compressed(file, **arrays)
     else:
         save_file(arrays, file)
-    again = read_update(file, ready.recipe)
-    assert all(np.array_equal(a, b) for a, b in zip(again, (sent, returned), strict=True))
+    again = read_update(file, ready)
+    for way, one in zip(("sent", "returned"), again, strict=True):
+        assert all(np.array_equal(array, arrays[f"{way}/{name}"]) for name, array in one.items())
     found = preflight_updates(asked, [file])
     assert not found.simulated
     assert found.unasked == ()
@@ -93,10 +94,17 @@ def test_an_update_of_another_recipe_is_not_ok(people: str, batch: int) -> None:
     """Twice the rate is another recipe; another order of the mini-batches is not."""
     training = {"rounds": 1, "learning_rate": 0.1, "batch_size": batch}
     ready = plan(config(people, training=training))
-    for seed in range(5):
-        assert replayed(ready, ME, *trained(ready, seed=seed)) == ""
-    why = replayed(ready, ME, *trained(ready, rate=0.2))
-    assert "not how this config says that you train" in why
+    layout = ready.recipe.model.layout()
+
+    def strange(**changes: Any) -> bool:
+        messages = [tuple(named(layout, flat) for flat in trained(ready, **changes))]
+        with recorded(ready, ME, messages) as run:
+            (one,) = run.exposures(Limits(), ["s"])
+        assert one.answer(Limits()) != "ok"
+        return "not how this config says that you train" in one.doubt
+
+    assert not any(strange(seed=seed) for seed in range(3))
+    assert strange(rate=0.2)
 
 
 def test_the_command_reads_updates(people: str, tmp_path: Path) -> None:
@@ -163,7 +171,7 @@ def test_what_is_no_update_is_refused_in_a_line(
     file = tmp_path / name
     file.write_bytes(raw)
     with pytest.raises(FixData, match=complaint) as refused:
-        read_update(file, plan(config(people)).recipe)
+        read_update(file, plan(config(people)))
     assert "\n" not in str(refused.value)
 
 
@@ -181,4 +189,4 @@ def test_arrays_of_another_model_are_refused(people: str, tmp_path: Path) -> Non
         file = tmp_path / "update.npz"
         np.savez(file, **arrays)
         with pytest.raises(FixData, match=complaint):
-            read_update(file, ready.recipe)
+            read_update(file, ready)

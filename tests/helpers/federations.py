@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from quick_attacks import attack_named
 
-from overheard.attacks.papers.kerkouche2023 import DetectorSettings
+from overheard.attacks.papers.kerkouche2023 import Options
 from overheard.data.dataset import Dataset
 from overheard.evaluation.record import Finding
 from overheard.evaluation.scoring import answers_in, scorer_of
@@ -111,6 +111,14 @@ def with_strangers(dataset: Dataset) -> Dataset:
     return dataclasses.replace(dataset, records=inside, outside=outside)
 
 
+def changed(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A config with other settings in some sections; what is no table is put in place whole."""
+    return content | {
+        section: {**content.get(section, {}), **new} if isinstance(new, dict) else new
+        for section, new in changes.items()
+    }
+
+
 def simulated(path: Path, content: dict[str, Any], dataset: Dataset | None = None) -> Recording:
     """The federation of a config, simulated."""
     return Recording.open(simulate(plan(parse_config(content), dataset), path))
@@ -202,7 +210,7 @@ FAMILIES = {
     ),
     "attributes, logistic": Family(
         _people(LOGISTIC, {}, learning_rate=0.5), SERVER, "s",
-        ("cos_matching", "gumbel", "joint_decode", "l2_lbfgs", "statistics"),
+        ("cos_matching", "gumbel", "l2_lbfgs", "statistics"),
     ),
     "attributes, network": Family(
         _people({"name": "mlp", "hidden": [8]}, {}, learning_rate=0.05), SERVER, "s",
@@ -217,29 +225,29 @@ FAMILIES = {
         SERVER, "membership.s", ("candidate_decode", "coin", "gradient_variance_gmm"),
     ),
     "models, Newton steps": Family(
-        _people(NEWTON, {}, rounds=6, participation=1.0), SERVER, "local_model", ("own_release",),
+        _people(NEWTON, {}, rounds=6, participation=1.0), SERVER, "local_model", ("structured",),
     ),
     "attributes, Newton steps": Family(
-        _people(NEWTON, {}, rounds=6, participation=1.0), SERVER, "s", ("linear",),
+        _people(NEWTON, {}, rounds=6, participation=1.0), SERVER, "s", ("max_entropy",),
     ),
     "attributes, sums of Newton steps": Family(
         _people(NEWTON, {}, clients=2, people=20, rounds=6, participation=1.0,
                 defence=[{"name": "secure_sum"}]),
-        SECURE_SERVER, "s", ("linear_sum",),
+        SECURE_SERVER, "s", ("sum_decode",),
     ),
     "attributes, tables": Family(
-        _people(STATISTICS, {}, rounds=1, participation=1.0), SERVER, "s", ("linear",),
+        _people(STATISTICS, {}, rounds=1, participation=1.0), SERVER, "s", ("max_entropy",),
     ),
     "members, Newton steps": Family(
         _people(NEWTON, {"membership": 40}, people=60, rounds=6, participation=1.0),
-        SERVER, "membership.s", ("linear_membership",),
+        SERVER, "membership.s", ("candidate_decode",),
     ),
-    "attributes, trees": Family(_trees({}), SERVER, "s", ("linear",)),
+    "attributes, trees": Family(_trees({}), SERVER, "s", ("max_entropy",)),
     "members, trees": Family(
-        _trees({"membership": 40}, people=40), SERVER, "membership.s", ("linear_membership",),
+        _trees({"membership": 40}, people=40), SERVER, "membership.s", ("candidate_decode",),
     ),
     "labels, trees": Family(
-        _trees({"attributes": [], "label": True}, rounds=20), SERVER, "label", ("linear_label",),
+        _trees({"attributes": [], "label": True}, rounds=20), SERVER, "label", ("linear_decode",),
     ),
     "labels by group": Family(
         _people({"name": "mlp", "hidden": [12]}, GROUPS, algorithm="fedsgd", rounds=1,
@@ -263,8 +271,8 @@ FAMILIES = {
 def quick(name: str) -> Any:
     """With fewer steps where a search is slow by design."""
     attack = attack_named(name)
-    if "detectors" in {f.name for f in dataclasses.fields(attack)}:
-        return dataclasses.replace(attack, detectors=DetectorSettings(shadows=60, epochs=2))
+    if attack.paper == "kerkouche2023":
+        return dataclasses.replace(attack, options=Options(shadows=60, epochs=2))
     return attack
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from overheard.identify.clients import who_is_who
-from overheard.identify.evidence import Seen
 from overheard.identify.recording import messages
-from overheard.identify.search import Structure
+from overheard.identify.search import Structure, who_is_who
+from overheard.programs.records import encode
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recording
 
@@ -21,5 +20,7 @@ def test_clients_of_one_population_that_train_for_long(federate: Callable[..., R
     )  # fmt: skip
     recipe = recipe_of(recording)
     assert recipe is not None
-    structure = Structure("", recipe, Seen.of(recipe, recording.truth()))
+    truth = recording.truth().values()
+    inputs = tuple(encode(recipe.encoding, records) for records in truth)
+    structure = Structure("", recipe, inputs, tuple(map(recipe.target.encode, truth)))
     assert who_is_who([structure], messages(recording, recording.clients, 1)) == [*range(6)]

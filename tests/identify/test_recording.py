@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from overheard.identify import search
+from overheard.data.dataset import Dataset
+from overheard.federation.recorders.description import describe
+from overheard.federation.recorders.live import Recorder
+from overheard.identify.recording import held_out, identify
+from overheard.programs.records import Records
+from overheard.transcript.store import Recording
 
 pytestmark = pytest.mark.slow
 
 GIVEN = ["--data", "people.csv", "--client", "at", "--target", "y", "--secret", "s"]
+
+
+def write_table(path: Path, records: Records) -> None:
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(records.columns)
+        table.writerows(zip(*(values.tolist() for values in records.columns.values()), strict=True))
 
 
 @pytest.fixture
@@ -47,10 +63,8 @@ def test_init_finds_the_recipe_and_the_audit_follows(bare: Any) -> None:
     assert "exists already" in again.stderr
 
 
-def test_who_is_who_is_found(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_who_is_found(bare: Any) -> None:
     """Flower knows its nodes by numbers: whose records they hold is seen in what they sent."""
-    monkeypatch.setattr(search, "EPOCHS", (1,))
-    monkeypatch.setattr(search, "BATCHES", (None,))
     table = bare.path / "people.csv"
     names = {"site 0": "west", "site 1": "east", "site 2": "north"}
     text = table.read_text()
@@ -63,10 +77,8 @@ def test_who_is_who_is_found(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None
     assert "are what their records lead to" in found.stdout
 
 
-def test_what_nothing_explains_is_said(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nothing_explains_is_said(bare: Any) -> None:
     """Labels that are not those that were trained on: every recipe is wrong, and called so."""
-    monkeypatch.setattr(search, "EPOCHS", (1,))
-    monkeypatch.setattr(search, "BATCHES", (None,))
     table = bare.path / "people.csv"
     head, *lines = table.read_text().splitlines()
     place = head.split(",").index("y")
@@ -89,8 +101,6 @@ def test_a_table_that_is_not_there_is_named(bare: Any) -> None:
 
 
 def test_layers_that_are_not_dense_ask_for_their_module(workplace: Any) -> None:
-    from overheard.federation.recorders.live import Recorder
-
     with Recorder(workplace.path / "conv", "model", {"clients": ["site 0"]}) as recorder:
         model = {"conv1.weight": np.zeros((2, 1, 3, 3), np.float32)}
         recorder.sent(1, "", model)
@@ -99,3 +109,50 @@ def test_layers_that_are_not_dense_ask_for_their_module(workplace: Any) -> None:
     assert found.returncode == 1
     assert "conv1.weight 2x1x3x3" in found.stderr
     assert "--model" in found.stderr
+
+
+@pytest.mark.parametrize(("scale", "where"), [("records", "table"), ("recorded", "heard")])
+def test_a_client_that_was_never_sampled_has_its_part_in_the_scales(
+    federate: Callable[..., Recording], tmp_path: Path, scale: str, where: str
+) -> None:
+    """Whether columns were scaled over the whole table or over the recorded clients is found."""
+
+    def of(dataset: Dataset) -> Dataset:
+        far = np.asarray(dataset.records["at"]) == 3
+        columns = dict(dataset.records.columns)
+        columns |= {c: np.where(far, 2 * columns[c] + 1, columns[c]) for c in ("x0", "x1")}
+        records = Records({**columns, "at": columns["at"].astype(str)})
+        (folder := tmp_path / "tables").mkdir(exist_ok=True)
+        write_table(folder / "people.csv", records)
+        kept = records if where == "table" else records.take(np.flatnonzero(~far))
+        return replace(dataset, records=kept)
+
+    model = {"name": "mlp", "hidden": [6]}
+    run = federate(model, change=of, participation=1.0, rounds=4, learning_rate=0.1)
+    with Recorder(tmp_path / "bare", "model", {"clients": ["0", "1", "2"]}) as recorder:
+        heard = {c: list(run.releases(c)) for c in ("0", "1", "2")}
+        for number, (_, sent, _) in enumerate(heard["0"]):
+            recorder.sent(number, "", sent)
+            for client, rounds in heard.items():
+                recorder.returned(number, client, rounds[number][2], 120.0)
+    data = {"path": str(tmp_path / "tables" / "people.csv"), "client": "at", "target": "y"}
+    given = {"data": {"source": "file", **data}, "audit": {"attributes": ["s"]}}
+    found = identify(Recording.open(tmp_path / "bare"), given, tmp_path / "work")
+    best = found.ranking[0].recipe
+    assert found.explained
+    assert (best.full_batch, best.epochs) == (True, 1)
+    assert best.learning_rate == pytest.approx(0.1, rel=1e-5)
+    assert found.description.data.scale == scale
+    describe(recording := Recording.open(tmp_path / "bare"), found.description, tmp_path / "known")
+    known = recording.described_in(tmp_path / "known")
+    assert sorted(known.truth()) == ["0", "1", "2"]
+    assert [f.outcome for f in found.fits] == ["fits"] * 3
+
+
+def test_what_clients_report_may_be_batches() -> None:
+    """Flower's tabular example reports ``len(train_loader)``."""
+    batches = (16, 32, 64, None)
+    assert held_out([110, 90], [110, 90], batches) == [None]
+    assert {h.share for h in held_out([110, 90], [88, 72], batches) if h} == {0.2}
+    assert {h and h.share for h in held_out([1100, 900], [28, 23], batches)} == {0.2}
+    assert held_out([110, 90], [7, 19], batches) == [None]

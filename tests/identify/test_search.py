@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overheard.identify import search as searching
-from overheard.identify.evidence import (
-    COORDINATES,
+from overheard.identify.search import (
+    OPTIMISERS,
+    Fitted,
     Messages,
-    Seen,
-    looked_at,
+    Options,
+    Structure,
+    fit_rate,
     replayed,
+    search,
 )
-from overheard.identify.search import OPTIMISERS, Structure, effort, fit_rate, search
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 RNG = np.random.default_rng(5)
 SIZES = (40, 37)
-SEEN = Seen(
+SEEN = (
     tuple(RNG.normal(size=(n, 3)) for n in SIZES),
     tuple((RNG.random(n) < 0.5).astype(np.float64) for n in SIZES),
 )
@@ -42,78 +43,47 @@ def heard(recipe: Recipe, rounds: int = 2) -> Messages:
     start = np.random.default_rng(6).normal(0, 0.5, (len(client), recipe.model.size))
     sent = start.astype(np.float32)
     empty = Messages(sent, np.zeros(sent.shape), np.zeros(sent.shape), client)
-    added = replayed(recipe, SEEN, empty, 3)[:, 2]
+    added = replayed(Fitted(Structure("", recipe, *SEEN), recipe), empty, 3)[:, 2]
     rounded = np.full(sent.shape, 3e-8)
     return Messages(sent, added, rounded, client)
 
 
-@pytest.fixture
-def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part of the grid, which takes a second."""
-    monkeypatch.setattr(searching, "BATCHES", (16, None))
-    monkeypatch.setattr(searching, "EPOCHS", (1, 3))
+FEWER = Options(batches=(16, None), epochs=(1, 3))
+"""A part of the grid, which takes a second."""
 
 
 def changed(**how: Any) -> Recipe:
     return BASE.model_copy(update=how)
 
 
-def test_full_batches_are_found_to_rounding(fewer: None) -> None:
+def test_full_batches_are_found_to_rounding() -> None:
     true = changed(optimiser=OPTIMISERS["Adam"], epochs=3, learning_rate=0.0123)
     relu = changed(model=BASE.model.model_copy(update={"activation": "relu"}))
-    structures = [Structure("relu", relu, SEEN), Structure("tanh", BASE, SEEN)]
-    best = search(structures, heard(true))[0]
+    structures = [Structure("relu", relu, *SEEN), Structure("tanh", BASE, *SEEN)]
+    best = search(structures, heard(true), FEWER)[0]
     assert best.words.startswith("Adam at rate 0.0123, full batch, 3 epochs")
     assert best.structure.words == "tanh"
     assert best.recipe.learning_rate == pytest.approx(0.0123, rel=1e-6)
 
 
-def test_one_full_step_is_momentum_as_well(fewer: None) -> None:
+def test_one_full_step_is_momentum_as_well() -> None:
     """The first step of momentum is plain descent: nobody can tell, and that is said."""
-    ranking = search([Structure("", BASE, SEEN)], heard(changed(learning_rate=0.05)))
+    ranking = search([Structure("", BASE, *SEEN)], heard(changed(learning_rate=0.05)), FEWER)
     assert {f.name for f in ranking if f.as_good_as(ranking[0])} == {"SGD", "momentum"}
     assert ranking[0].name == "SGD"
 
 
-def test_mini_batches_of_random_order_are_found(fewer: None) -> None:
+def test_mini_batches_of_random_order_are_found() -> None:
     true = changed(batch_size=16, epochs=3, learning_rate=0.07)
-    best = search([Structure("", BASE, SEEN)], heard(true, rounds=3))[0]
+    best = search([Structure("", BASE, *SEEN)], heard(true, rounds=3), FEWER)[0]
     assert best.recipe.batch_size == 16
     assert (best.name, best.recipe.epochs) == ("SGD", 3)
     assert best.recipe.learning_rate == pytest.approx(0.07, rel=0.05)
 
 
-def test_of_large_clients_fewer_messages_and_epochs_are_tried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    messages = heard(BASE, rounds=4)
-    small = effort(messages, SIZES)
-    assert (len(small.few.sent), small.heard) == (6, messages)
-    assert (small.many, small.epochs >= 10) == (searching.MANY, True)
-    large = effort(messages, [20_000_000] * 2)
-    assert (len(large.few.sent), large.epochs, large.many) == (1, 1, 2 * searching.SOME)
-
-
 def test_a_rate_is_fitted_from_far_away() -> None:
     true = changed(optimiser=OPTIMISERS["momentum"], epochs=3, learning_rate=0.2)
-    found, left = fit_rate(true.model_copy(update={"learning_rate": 1e-3}), SEEN, heard(true), 1)
-    assert found.learning_rate == pytest.approx(0.2, rel=1e-5)
-    assert left < 1e-9
-
-
-def test_an_exact_rate_of_many_digits_repeats_the_messages_to_the_bit(fewer: None) -> None:
-    """AdamW's first step says a small rate to some parts in a million only; bits say more."""
-    true = changed(optimiser=OPTIMISERS["AdamW"], learning_rate=0.00050931417)
-    messages = heard(true)
-    best = search([Structure("", BASE, SEEN)], messages)[0]
-    np.testing.assert_array_equal(replayed(best.recipe, SEEN, messages, 1)[:, 0], messages.added)
-
-
-def test_coordinates_are_not_chosen_by_how_far_they_moved() -> None:
-    rng = np.random.default_rng(0)
-    added = rng.normal(size=(1, 4000))
-    added[:, ::2] = 0
-    chosen = added[0, looked_at(Messages(added, added, added, np.zeros(1, np.int64)))]
-    assert len(chosen) == COORDINATES
-    assert (chosen != 0).all()
-    assert np.median(np.abs(chosen)) < 0.9  # of the half that moved farther it would be 1.15
+    start = true.model_copy(update={"learning_rate": 1e-3})
+    found = fit_rate(Fitted(Structure("", true, *SEEN), start), heard(true), 1)
+    assert found.recipe.learning_rate == pytest.approx(0.2, rel=1e-5)
+    assert found.residual < 1e-9

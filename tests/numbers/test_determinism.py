@@ -15,11 +15,13 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from federations import FAMILIES
 from patience import PATIENCE
+from threadpoolctl import threadpool_limits
 
 from reliability import processors as script
 
@@ -28,7 +30,6 @@ pytestmark = pytest.mark.slow
 WORK = """
 import json, sys
 from pathlib import Path
-import numpy as np
 from overheard.attacks import attack_named
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
@@ -45,38 +46,43 @@ config = {
     "model": {"name": "mlp", "hidden": [64]},
     "training": {"rounds": 1, "learning_rate": 0.1},
 }
-run = Recording.open(simulate(plan(parse_config(config)), Path(sys.argv[1])))
-view = observe(run, SERVER, attribute("c043"), run.clients[0])
-guess = launch(attack_named("max_entropy"), view, 0)
-print(json.dumps(guess.probabilities.tolist()))
+
+def guessed(path):
+    run = Recording.open(simulate(plan(parse_config(config)), path))
+    view = observe(run, SERVER, attribute("c043"), run.clients[0])
+    return launch(attack_named("max_entropy"), view, 0).probabilities.tolist()
+
+if __name__ == "__main__":
+    print(json.dumps(guessed(Path(sys.argv[1]))))
 """
 
 
-def run(path: Path, threads: int) -> tuple[dict[str, str], np.ndarray]:
-    """In a process of its own: digests of what was recorded, and the guess."""
+def digests(path: Path) -> dict[str, str]:
+    return {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted((path / "wire").glob("*.safetensors"))
+    }
+
+
+def test_threads_and_processes_change_nothing(tmp_path):
+    """Here with one thread, and in a process of its own with two."""
+    work: dict[str, Any] = {"__name__": "work"}
+    exec(WORK, work)
+    with threadpool_limits(1):
+        one = np.array(work["guessed"](tmp_path / "one"))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    env = {**os.environ, **dict.fromkeys(names, str(threads))}
     done = subprocess.run(
-        [sys.executable, "-c", WORK, str(path)],
-        env=env,
+        [sys.executable, "-c", WORK, str(tmp_path / "two")],
+        env={**os.environ, **dict.fromkeys(names, "2")},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=True,
     )
-    files = {
-        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in sorted((path / "wire").glob("*.safetensors"))
-    }
-    return files, np.array(json.loads(done.stdout))
-
-
-def test_threads_and_processes_change_nothing(tmp_path):
-    one, two = run(tmp_path / "one", 1), run(tmp_path / "two", 2)
-    assert one[0] == two[0]
-    assert len(one[0]) == 1
-    np.testing.assert_allclose(one[1], two[1], atol=1e-6)
-    assert one[1].shape == (60, 2)
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    assert len(digests(tmp_path / "one")) == 1
+    np.testing.assert_allclose(one, np.array(json.loads(done.stdout)), atol=1e-6)
+    assert one.shape == (60, 2)
 
 
 @pytest.mark.skipif(

@@ -85,7 +85,7 @@ def test_updates_of_exactly_zero_tell_nothing(federate, model, batch):
             assert found.details["rank"] == 0
             assert found.flag == ""  # what it says is right, and little
             assert str(found.details["undecided"]).startswith("the decoder itself expects 0.")
-            assert found.sure.certain == 0
+            assert found.calibration.certain == 0
     assert not learned(record, "exact_linear")
     assert any("fewer independent equations than unknown" in note for note in record.notes)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from overheard.attacks.wire import format_of
+from overheard.attacks.client import format_of
 from overheard.evaluation.audit import audit
 from overheard.federation.recorders.live import Recorder as LiveRecorder
 from overheard.federation.server import WeightedMean, aggregate
@@ -119,11 +119,11 @@ def test_half_precision_is_audited_and_nobody_is_surer_than_it_allows(
     reliable = [f for f in found if not f.flag]
     assert reliable
     for one in reliable:  # of what it calls certain without flagging itself, nearly all is right
-        assert one.sure is not None
-        assert one.sure.certain_right >= 0.95 * one.sure.certain
+        assert one.calibration is not None
+        assert one.calibration.certain_right >= 0.95 * one.calibration.certain
     for one in found:
         if one.flag:  # then nobody is told what it is sure of
-            assert one.sure is None
+            assert one.calibration is None
             assert (model["name"], name) == ("logistic", "bfloat16")  # 8 bits, 4 numbers a round
             assert one.flag.startswith("not unique")
     if model["name"] == "mlp":

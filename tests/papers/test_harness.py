@@ -50,7 +50,7 @@ def test_a_file_of_results_says_how_it_was_measured(tmp_path, monkeypatch):
     assert CliRunner().invoke(app, words).exit_code == 0
     assert isinstance(CliRunner().invoke(app, words).exception, ChooseAnotherOutput)
     found = read_reproduction(tmp_path / f"{made.name}.json")
-    how = origin(f"overheard reproduce {made.name} --seeds 3 --quick --dataset fashion")
+    how = origin(f"python -m papers {made.name} --seeds 3 --quick --dataset fashion")
     assert {name: getattr(found, name) for name in how} == how
     assert (found.name, found.paper, found.quick) == (made.name, "xu2021", True)
     assert (found.first_seed, found.seeds, found.rows[0].client) == (7, 3, "fashion")

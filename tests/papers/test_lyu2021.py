@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overheard.attacks.attribute.joint_decode import JointDecode
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.papers.lyu2021 import CosMatching
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
@@ -120,7 +119,7 @@ def test_membership_and_its_refusal() -> None:
 
 
 def test_labels_and_prior_unknown() -> None:
-    attacks = {"joint_decode": JointDecode(), "cos_matching": SHORT}
+    attacks = {"joint_decode": MaxEntropy(labels=False), "cos_matching": SHORT}
     asked = replace(SMALL, attacks=attacks, labels_known=False, prior_known=False, hidden=(96,))
     (found, search), notes = score(asked, 0)
     assert not notes

@@ -10,7 +10,7 @@ from trainings import recipe_of
 from overheard.programs.course import Course
 from overheard.programs.networks import network
 from overheard.programs.recipe import Dense
-from overheard.programs.simulated import Candidates
+from overheard.programs.simulated import Encoded
 
 PEOPLE, INPUTS = 12, 3
 
@@ -21,7 +21,7 @@ def course(order: Any = None, **training: Any) -> Course:
     inputs = np.repeat(rng.normal(size=(1, PEOPLE, INPUTS)), 2, axis=0)
     inputs[:, :, 0] = np.array([0.0, 1.0])[:, None]
     labels = np.repeat(rng.normal(size=(1, PEOPLE)), 2, axis=0)
-    candidates = Candidates(inputs, labels, np.ones(2, dtype=bool), PEOPLE)
+    candidates = Encoded(inputs, labels, np.ones(2, dtype=bool), PEOPLE)
     sent = network(recipe).initial(0, "torch").astype(np.float32)
     return Course(recipe, sent, candidates, order)
 

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lenet_gradients import Twin
 from torch import nn
+from torch_twins import LeNetTwin
 from trainings import recipe_of
 
 from overheard.errors import FixConfig
 from overheard.programs import trusted
 from overheard.programs.networks import network
-from overheard.programs.private import sampled_weights, update_noise
 from overheard.programs.recipe import Dense, LeNet, Module, PrivateSteps, Recipe
-from overheard.programs.training import local_training, shards
+from overheard.programs.training import local_training, sampled_weights, shards, update_noise
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +76,7 @@ def trained(recipe: Recipe, theta: np.ndarray, *clients: Records) -> np.ndarray:
 def in_torch(recipe: Recipe, theta: np.ndarray) -> nn.Module:
     """The network from torch's own layers."""
     if isinstance(recipe.model, LeNet):
-        return Twin(recipe.model, theta)
+        return LeNetTwin(recipe.model, theta)
     made = normalised()
     if isinstance(recipe.model, Dense):
         made = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))

@@ -18,11 +18,12 @@ from overheard.programs.program import families, family_named, program_of, setti
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import (
     AuxiliaryData,
-    ClientProgram,
     Link,
     LocalTraining,
     PublicRecords,
     Releases,
+    SummedMessages,
+    Training,
 )
 from overheard.transcript.ledger import digest_line
 from overheard.transcript.messages import parse_round
@@ -32,7 +33,7 @@ from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 from overheard.transcript.verify import verify
-from overheard.transcript.view import SAME_OF, SUMMED, launch
+from overheard.transcript.view import OURS, launch
 
 
 def federated(path, rounds=6):
@@ -55,8 +56,8 @@ def test_simulated_recorded_verified_audited(tmp_path):
     recording = federated(tmp_path / "run")
     assert recording.payload == "release"
     assert verify(recording.path).sound
-    record = audit(recording, EAVESDROPPER, ["linear", "max_entropy", "exact_linear"])
-    (found, *_) = [f for f in record.findings if f.attack == "linear"]
+    record = audit(recording, EAVESDROPPER, ["max_entropy", "exact_linear"])
+    (found, *_) = [f for f in record.findings if f.attack == "max_entropy"]
     assert found.value == 1.0
     assert found.majority < 0.9
     assert found.details["rounds_heard"] == 6
@@ -64,9 +65,8 @@ def test_simulated_recorded_verified_audited(tmp_path):
     assert {r.off for r in record.replays} == {0.0}
     assert not record.failed
     reasons = {s.attack: s.reason for s in record.skipped}
-    assert "use 'linear'" in reasons["max_entropy"]
     assert "attacks networks" in reasons["exact_linear"]
-    assert "use 'own_release'" in reasons["exact_linear"]
+    assert "use 'structured'" in reasons["exact_linear"]
 
 
 def test_answers_that_the_records_do_not_lead_to_are_noticed(tmp_path):
@@ -79,27 +79,29 @@ def test_answers_that_the_records_do_not_lead_to_are_noticed(tmp_path):
     assert replays(recording, program, {}, ["0"])[0].outcome == "cannot be checked"
 
 
-def test_networks_and_programs_are_not_mistaken_for_each_other(federate, tmp_path):
-    network, target = federate(rounds=2), attribute("s")
-    view = observe(network, EAVESDROPPER, target, network.clients[0])
-    with pytest.raises(ChooseAnotherAttack, match="use 'max_entropy'"):
-        launch(attack_named("linear"), view, 0)
+def test_networks_and_programs_are_not_mistaken_for_each_other(tmp_path):
+    target = attribute("s")
     program = federated(tmp_path / "run", rounds=2)
     view = observe(program, EAVESDROPPER, target, program.clients[0])
     assert Releases in view.kinds
     assert not {Link, LocalTraining} & view.kinds
-    with pytest.raises(ChooseAnotherAttack, match="run the program 'newton': use 'linear'"):
-        launch(attack_named("max_entropy"), view, 0)
+    with pytest.raises(ChooseAnotherAttack, match="'newton': use 'max_entropy'"):
+        launch(attack_named("partial_decode"), view, 0)
     assert Releases not in observe(program, SECURE_SERVER, target, program.clients[0]).kinds
 
 
 def test_what_an_attack_sends_to_answers_the_same_question():
-    """The remedy of every refusal exists, asks the same and attacks what the clients do."""
-    for (question, summed), names in SAME_OF.items():
-        for name, kind in zip(names, (LocalTraining, ClientProgram), strict=True):
-            found = attack_named(name)
-            assert (found.question, bool(SUMMED & found.needs)) == (question, summed)
-            assert kind in found.needs
+    """The remedy of every refusal exists, asks the same and attacks whatever clients do."""
+    for (question, summed), name in OURS.items():
+        found = attack_named(name)
+        assert (found.question, SummedMessages in found.needs) == (question, summed)
+        assert Training in found.needs
+
+
+def test_older_names_of_attacks_still_work():
+    for old in ("linear", "joint_decode", "linear_sum", "linear_membership", "linear_label"):
+        assert attack_named(old).question in {question for question, _ in OURS}
+        assert attack_named(old).name != old
 
 
 def test_a_shared_recording_can_be_attacked(tmp_path):
@@ -108,7 +110,7 @@ def test_a_shared_recording_can_be_attacked(tmp_path):
     shared = Recording.open(tmp_path / "shared")
     assert program_in(shared) == program_in(recording)
     view, truth = observe(shared, EAVESDROPPER, attribute("s"), "0"), recording.truth()["0"]
-    guess = launch(attack_named("linear"), view, 0)
+    guess = launch(attack_named("max_entropy"), view, 0)
     secret = dict(zip(truth["x0"], truth["s"], strict=True))  # its rows are in another order
     assert guess.choice().tolist() == [secret[x] for x in view.know(PublicRecords).records["x0"]]
 
@@ -221,10 +223,10 @@ def test_what_a_stranger_would_say_is_the_prior_where_records_from_elsewhere_are
         tmp_path / "run", model, change=with_strangers, rounds=1, participation=1.0
     )
     view = observe(recording, EAVESDROPPER, attribute("s"), "0")
-    guess = launch(attack_named("linear"), view, 0)
+    guess = launch(attack_named("max_entropy"), view, 0)
     assert guess.diagnostics["method"] == "prior"
     right = (guess.choice() == recording.truth()["0"]["s"]).mean()
-    alone = launch(attack_named("linear"), view.narrowed(view.kinds - {AuxiliaryData}), 0)
+    alone = launch(attack_named("max_entropy"), view.narrowed(view.kinds - {AuxiliaryData}), 0)
     assert len(np.unique(alone.probabilities, axis=0)) == 1
     assert right > (alone.choice() == recording.truth()["0"]["s"]).mean() + 0.1
     public = launch(attack_named("public_model"), view, 0)

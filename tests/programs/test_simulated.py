@@ -12,7 +12,7 @@ from overheard.programs import response, simulated
 from overheard.programs.networks import network
 from overheard.programs.recipe import Adam, Dense, Recipe
 from overheard.programs.response import Parts, coordinates
-from overheard.programs.simulated import Candidates, Simulated, simulate, stretches
+from overheard.programs.simulated import Encoded, Simulated, simulate, stretches
 
 PEOPLE, INPUTS = 12, 3
 
@@ -22,11 +22,11 @@ def recipe(**training: Any) -> Recipe:
     return recipe_of(model, learning_rate=0.01, batch_size=5, **training)
 
 
-def candidates(people: int = PEOPLE) -> Candidates:
+def candidates(people: int = PEOPLE) -> Encoded:
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(2, people, INPUTS))
     labels = np.repeat(rng.normal(size=(1, people)), 2, axis=0)
-    return Candidates(inputs, labels, np.ones(2, dtype=bool), people)
+    return Encoded(inputs, labels, np.ones(2, dtype=bool), people)
 
 
 def done(told: Recipe) -> Simulated:

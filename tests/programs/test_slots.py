@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from overheard.programs.recipe import Recipe
-from overheard.programs.simulated import Candidates, stretches
+from overheard.programs.simulated import Encoded, stretches
 from overheard.programs.slots import kinds_of_states
 from overheard.programs.training import Shards
 from tests.programs.test_simulated import recipe
 
 
-def people(members: int, absent: bool) -> Candidates:
+def people(members: int, absent: bool) -> Encoded:
     """Two candidates a record, the first of them absent or not."""
     inputs = np.zeros((2, 2 * members if absent else members, 3))
     present = np.array([not absent, True])
-    return Candidates(inputs, np.zeros(inputs.shape[:2]), present, members)
+    return Encoded(inputs, np.zeros(inputs.shape[:2]), present, members)
 
 
 def batches(**more: object) -> Recipe:

@@ -14,12 +14,19 @@ from federations import FAMILIES, heard
 
 from overheard.attacks import all_attacks, attack_named
 from overheard.errors import FixConfig, FixData
-from overheard.evaluation.detection import answers_of
 from overheard.evaluation.metrics import comparable_optimum
 from overheard.evaluation.scoring import Scored, answers_in, scorer_of
 from overheard.programs.records import Records
 from overheard.questions import question as registry
-from overheard.questions.question import Question, Topic, all_questions, question_named
+from overheard.questions.property import answers_of
+from overheard.questions.question import (
+    Metric,
+    Question,
+    Topic,
+    all_questions,
+    question_named,
+)
+from overheard.report import words
 from overheard.transcript.guess import (
     AttributeValues,
     ClientProperty,
@@ -86,7 +93,6 @@ def scored(
     recording = FAMILIES[family].made(tmp_path_factory.mktemp("asked") / "run")
     view, recipe = heard(FAMILIES[family], recording), recipe_of(recording)
     assert recipe is not None
-    view.target.asked.check(view)
     answers = answers_in(recording, view.target)
     scorer = scorer_of(recipe, recording.truth(), view.target, view, 0, answers)
     right, wrong = (guess(recording, view, falsified) for falsified in (False, True))
@@ -100,12 +106,14 @@ def test_it_describes_itself(name: str) -> None:
     asked = question_named(name)
     assert re.fullmatch(r"[a-z_]+", asked.name)
     assert asked.asks.endswith("?")
-    assert asked.title
-    assert asked.metric.rule.endswith(".")
-    assert len(asked.metric.says) == 3
+    assert words.question_title(name)
+    said = words.of(asked.metric)
+    assert said["rule"].endswith(".")
+    assert len(said["says"]) == 3
     assert asked.answers
     assert any(attack.question == name for attack in all_attacks().values())
-    assert {len(asked.heading(None)) > 0, len(asked.heading("s")) > 0} == {True}
+    assert "s" in words.secret(Topic(name, "s", asked.metric.name))
+    assert words.secret(Topic(name, None, asked.metric.name)) or not asked.takes("")
 
 
 def test_the_truth_scores_best(scored: tuple[Question, Scored, Scored]) -> None:
@@ -120,7 +128,7 @@ def test_the_truth_scores_best(scored: tuple[Question, Scored, Scored]) -> None:
     gain = metric.gain(right.finding.value, wrong.finding.value)
     assert gain > 0
     assert metric.best([right.finding.value, wrong.finding.value]) == right.finding.value
-    strengths = [metric.strength(one.finding, 0.5) for one in (wrong, right)]
+    strengths = [one.finding.strength for one in (wrong, right)]
     assert strengths == sorted(strengths)
     if metric.share:
         assert right.finding.value == 1.0
@@ -131,15 +139,22 @@ def test_the_truth_scores_best(scored: tuple[Question, Scored, Scored]) -> None:
 def test_it_has_words_for_all_that_is_shown(scored: tuple[Question, Scored, Scored]) -> None:
     asked, right, _ = scored
     found, metric = right.finding, asked.metric
-    ends = (found.value, found.low, found.high)
-    assert metric.text(*ends, 1)
-    assert metric.number(None) == "–"
-    assert metric.number(found.value) != "–"
-    assert metric.mark(found)
-    assert metric.brief(found)[0]
-    assert all(column.head and column.cell(found) for column in metric.columns)
-    assert "leaks more" in metric.chart(found.attribute)
-    assert Topic(found.question, found.attribute, found.metric).name
+    assert words.value(found)
+    assert words.number(metric, None) == "–"
+    assert words.number(metric, found.value) != "–"
+    assert words.mark(found)
+    assert words.brief(found)[0]
+    said = words.of(metric)
+    assert all(head and words.cell(found, what) for head, what in said["columns"])
+    assert "leaks more" in said["chart"]
+    assert words.secret(found.topic)
+
+
+def test_a_question_of_somebody_else_has_words_too() -> None:
+    metric = Metric("share_error", "error")
+    assert words.secret(Topic("share", "s", metric.name)) == "share of s"
+    assert words.question_title("rare_share") == "Rare share"
+    assert words.of(metric)["head"] == "Off by"
 
 
 def test_a_client_that_is_not_in_the_truth_is_not_scored(tmp_path: Path) -> None:
@@ -158,9 +173,15 @@ def test_a_client_that_is_not_in_the_truth_is_not_scored(tmp_path: Path) -> None
 def test_a_target_names_a_column_where_the_question_is_about_one(name: str) -> None:
     asked = question_named(name)
     column = "poisoning" if asked.together else "s"
-    keys = {"no": [name], "may": [name, f"{name}.{column}"], "must": [f"{name}.{column}"]}
-    for key in (name, f"{name}.{column}"):
-        if key in keys[asked.column]:
+    takes = {
+        "attribute": (False, True),
+        "label": (True, False),
+        "local_model": (True, False),
+        "membership": (True, True),
+        "property": (False, True),
+    }
+    for key, taken in zip((name, f"{name}.{column}"), takes[name], strict=True):
+        if taken:
             assert Target.parse(key).key == key
             assert Target.parse(key) in targets_in([key])
         else:
@@ -211,11 +232,11 @@ def _with_second_secret(dataset: Any) -> Any:
 
 
 def test_what_is_not_known_is_named() -> None:
-    with pytest.raises(FixConfig, match="unknown question 'age'; known: local_model, attribute"):
+    with pytest.raises(FixConfig, match="unknown question 'age'; known: attribute, label"):
         Target.parse("age.s")
     with pytest.raises(FixConfig, match="unknown metric 'auc'; known: accuracy"):
         registry.metric_named("auc")
-    with pytest.raises(FixConfig, match=r"has no target 'x'; it has local_model, attribute\.s"):
+    with pytest.raises(FixConfig, match=r"has no target 'x'; it has attribute\.s, local_model"):
         chosen_targets(targets_in(["attribute.s"]), ["x"], "it")
 
 
@@ -238,7 +259,7 @@ class Point:
             replace(
                 question_named("label"),
                 name="labels",
-                metric=replace(question_named("label").metric, head="Wrong by"),
+                metric=replace(question_named("label").metric, limit=1.0),
             ),
             "another metric 'mean_absolute_error'",
         ),

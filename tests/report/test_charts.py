@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from overheard.evaluation.record import Finding
-from overheard.report import charts
-from overheard.report.charts import Lane, Row, Scale
+from overheard.report import svg as charts
+from overheard.report.svg import Lane, Row, Scale
 
 EVIL = "</svg><script>\"'&"
 

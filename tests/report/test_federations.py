@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from overheard.evaluation.audit import audit
-from overheard.report.federations import compared, federation_words
 from overheard.report.html import render
+from overheard.report.model import compared, federation_words
 from overheard.transcript.threat import EAVESDROPPER
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from overheard.evaluation.record import Audit, Replay
 from overheard.report.digest import digest
 from overheard.report.html import render
 from overheard.report.markdown import render_markdown
-from overheard.report.replayed import replay_lines, replay_words
+from overheard.report.verdict import replay_lines, replay_words
 
 FITS = Replay(client="a", outcome="fits", rounds=(0, 3), round=3, off=1e-7, by_chance=0.0)
 NEAR = Replay(client="b", outcome="fits", rounds=(0, 3, 5), round=0, off=0.05, by_chance=0.06)

@@ -6,11 +6,18 @@ from typing import Any
 
 import pytest
 
-from overheard.evaluation.decision import share_p_value
-from overheard.evaluation.judged import EXPOSED, NO_SIGN, NOT_MEASURED, UNCLEAR, Level, judge
+from overheard.evaluation.decision import (
+    EXPOSED,
+    NO_SIGN,
+    NOT_MEASURED,
+    UNCLEAR,
+    Level,
+    share_p_value,
+)
 from overheard.evaluation.record import Audit, Failed, Finding, Pooled, Replay, Skipped
 from overheard.report import headline
-from overheard.report.verdict import Verdict, overall, verdicts
+from overheard.report.verdict import Verdict, verdicts
+from overheard.report.words import secret
 
 FLAG = {"details": {"flag": "poor fit"}}
 CLEAR = {"value": 0.99, "low": 0.98, "high": 1.0, "p_value": 1e-9}
@@ -50,7 +57,7 @@ def test_the_headline_of_the_demo(audit: Audit) -> None:
     assert len(sentences) == 5
     assert (
         "An eavesdropper learns `black` for 76% (73–79) of site 6's 1,049 records; always guessing "
-        "the commonest value gets 51%, a stranger without listening 58%."
+        "the commonest value gets 51%, imputation without listening 58%."
     ) in sentences
     assert (
         "An eavesdropper rebuilds site 1's own model: the copy's loss on the client's 939 records "
@@ -58,7 +65,7 @@ def test_the_headline_of_the_demo(audit: Audit) -> None:
         "global model is 3.1% above."
     ) in sentences
     (close,) = [s for s in sentences if "`physlm`" in s]  # close numbers get another digit
-    assert close.startswith("An eavesdropper may learn `physlm`")
+    assert close.startswith("Nothing suggests that an eavesdropper learns `physlm`")
     assert "85.3% (82.3–88.3)" in close
     assert "gets 85.0%" in close
 
@@ -67,7 +74,7 @@ def test_the_headline_of_the_demo(audit: Audit) -> None:
     ("n", "majority", "imputation", "level"),
     [
         (1000, 0.5, 0.6, EXPOSED),
-        (100, 0.5, 0.6, UNCLEAR),
+        (100, 0.5, 0.6, NO_SIGN),  # better by what chance explains
         (1000, 0.63, 0.5, UNCLEAR),
         (1000, 0.65, 0.5, NO_SIGN),
         (1000, 0.5, None, EXPOSED),
@@ -83,10 +90,10 @@ def test_the_rule_for_shares(
     changes |= {"majority": majority, "imputation": imputation}
     changes |= {"p_value": share_p_value(round(0.65 * n), n, guess, None)}
     found = verdict_of(audit, one(audit, "max_entropy", "site 1", "female", **changes))
-    assert found.level is level
+    assert found.level == level
     assert ("commonest" in found.text) == (majority is not None)
-    assert ("stranger" in found.text) == (imputation is not None)
-    assert found.text.startswith("Nothing suggests") == (level is NO_SIGN)
+    assert ("imputation" in found.text) == (imputation is not None)
+    assert found.text.startswith("Nothing suggests") == (level == NO_SIGN)
 
 
 @pytest.mark.parametrize(
@@ -101,10 +108,11 @@ def test_the_rule_for_shares(
 def test_the_rule_for_the_own_model(
     audit: Audit, value: float, p_value: float, free: float | None, level: Level
 ) -> None:
-    rebuilt = one(audit, "exact_linear", "site 1", None, value=value, p_value=p_value)
+    ends = {"value": value, "low": value / 3, "high": 3 * value}
+    rebuilt = one(audit, "exact_linear", "site 1", None, **ends, p_value=p_value)
     guess = one(audit, "global_model", "site 1", None, value=free)
     found = verdict_of(audit, rebuilt, *([] if free is None else [guess]))
-    assert found.level is level
+    assert found.level == level
     assert "site 1's own model" in found.text
 
 
@@ -112,11 +120,10 @@ def test_a_guess_without_listening_is_never_the_verdict(audit: Audit) -> None:
     """However high its accuracy, majority is what attacks are compared with."""
     guess = one(audit, "majority", "site 1", **CLEAR)
     found = verdict_of(audit, guess, weak(audit))
-    assert found.worst is not None
-    assert found.worst.finding == weak(audit)
-    assert found.level is NO_SIGN
+    assert found.secret.attack == weak(audit).attack
+    assert found.level == NO_SIGN
     found = verdict_of(audit, guess)
-    assert found.level is NOT_MEASURED
+    assert found.level == NOT_MEASURED
     assert "nothing that listens" in found.text
 
 
@@ -127,7 +134,7 @@ def test_what_was_only_skipped_or_failed_is_not_measured(audit: Audit) -> None:
     ]
     found = verdicts(with_findings(audit, skipped=tuple(skips), failed=(BROKEN,)))
     assert {v.level for v in found} == {NOT_MEASURED}
-    said = {v.topic.name: v.text for v in found}
+    said = {secret(v.secret.topic): v.text for v in found}
     assert said["income"].startswith("`income` was not measured")
     assert "was skipped, for" in said["own model"]  # what failed elsewhere is not said of this
     assert "skipped or failed" in said["black"]
@@ -149,7 +156,7 @@ def test_names_with_braces_are_only_names(audit: Audit) -> None:
     [
         (FLAG, {}, "at 1 of 1 client model_based_linear flags its own answer: poor fit"),
         (FLAG | CLEAR, {}, "flags its own answer: poor fit"),
-        ({"details": {"oversure": "97% sure on average, right for 60%"}}, {}, "97% sure"),
+        ({"details": {"overconfident": "97% sure on average, right for 60%"}}, {}, "97% sure"),
         ({}, {"replays": (UNFIT,)}, "does not reproduce what the client sent"),
         ({}, {"failed": (BROKEN,)}, "max_entropy failed (ValueError)"),
     ],
@@ -157,28 +164,28 @@ def test_names_with_braces_are_only_names(audit: Audit) -> None:
 def test_what_is_in_doubt_is_no_sign_of_nothing(
     audit: Audit, changes: dict[str, Any], more: dict[str, Any], why: str
 ) -> None:
-    assert verdict_of(audit, weak(audit)).level is NO_SIGN
+    assert verdict_of(audit, weak(audit)).level == NO_SIGN
     found = verdict_of(audit, weak(audit, **changes), **more)
-    assert found.level is NOT_MEASURED
+    assert found.level == NOT_MEASURED
     assert found.text.startswith("`black` was not measured: ")
     assert why in found.text
 
 
 def test_another_attack_that_finds_nothing_does_not_speak_for_a_flagged_one(audit: Audit) -> None:
     strong = one(audit, "max_entropy", "site 1", **FLAG)
-    assert verdict_of(audit, weak(audit), strong).level is NOT_MEASURED
-    assert verdict_of(audit, weak(audit, **CLEAR), strong).level is EXPOSED  # what is found stands
+    assert verdict_of(audit, weak(audit), strong).level == NOT_MEASURED
+    assert verdict_of(audit, weak(audit, **CLEAR), strong).level == EXPOSED  # what is found stands
 
 
 def test_no_sign_is_said_of_all_clients_and_secrets_or_not_at_all(audit: Audit) -> None:
     found = verdict_of(audit, weak(audit), weak(audit, "site 2"))
-    assert found.level is overall([found]) is NO_SIGN
+    assert found.level == NO_SIGN == with_findings(audit, weak(audit)).level
     found = verdict_of(audit, weak(audit), weak(audit, "site 2", **FLAG))
-    assert found.level is NOT_MEASURED
+    assert found.level == NOT_MEASURED
     assert "at 1 of 2 clients" in found.text
     assert "no sign at the others" in found.text
     other = one(audit, "max_entropy", "site 1", "female", **FLAG)
-    assert overall(verdicts(with_findings(audit, weak(audit), other))) is NOT_MEASURED
+    assert with_findings(audit, weak(audit), other).level == NOT_MEASURED
 
 
 def test_each_reason_is_said_of_the_clients_that_it_is_of(audit: Audit) -> None:
@@ -196,10 +203,10 @@ def test_told_a_wrong_recipe_an_attack_may_show_a_leak_but_not_that_there_may_be
     """A little better than guessing by a wrong recipe is no measurement of what the right one gets;
     what the truth confirms beyond doubt is a leak, whatever was declared."""
     changes = {"value": value, "low": value - 0.02, "high": value, "majority": 0.85}
-    changes |= {"imputation": 0.85, "p_value": 0.3 if value < 0.9 else 1e-12}
+    changes |= {"imputation": 0.85, "p_value": 0.1 if value < 0.9 else 1e-12}
     found = weak(audit, **changes)
-    assert verdict_of(audit, found).level is (UNCLEAR if level is NOT_MEASURED else EXPOSED)
-    assert verdict_of(audit, found, replays=(UNFIT,)).level is level
+    assert verdict_of(audit, found).level == (UNCLEAR if level == NOT_MEASURED else EXPOSED)
+    assert verdict_of(audit, found, replays=(UNFIT,)).level == level
 
 
 def test_the_only_positive_among_300_is_found(audit: Audit) -> None:
@@ -209,7 +216,7 @@ def test_the_only_positive_among_300_is_found(audit: Audit) -> None:
     changes |= {"imputation": 299 / 300, "lift": 1 / 300}
     changes |= {"evidence": 9.66, "p_value": 2 * 2**-9.66}
     found = verdict_of(audit, one(audit, "max_entropy", "site 1", **changes, details=rare))
-    assert found.level is EXPOSED
+    assert found.level == EXPOSED
     assert "of the 1 record with 1 it finds 100%, and of those it names 100% are" in found.text
     assert "by 9.7 bits" in found.text
 
@@ -218,8 +225,10 @@ def test_of_many_clients_the_luckiest_is_not_exposed(audit: Audit) -> None:
     """A p-value of 0.01 at one client of 20, and nothing elsewhere."""
     lucky = one(audit, "max_entropy", "site 1", p_value=0.01)
     others = [lucky.model_copy(update={"client": f"c{k}", "p_value": 0.5}) for k in range(19)]
-    assert verdict_of(audit, lucky, *others).level is UNCLEAR
-    assert verdict_of(audit, lucky).level is EXPOSED
+    assert verdict_of(audit, lucky, *others).level == NO_SIGN
+    five = lucky.model_copy(update={"p_value": 0.005})
+    assert verdict_of(audit, five, *others).level == UNCLEAR  # 20 looks at 15% in all
+    assert verdict_of(audit, lucky).level == EXPOSED
 
 
 def test_all_clients_together_may_be_exposed_where_none_alone_is(audit: Audit) -> None:
@@ -228,19 +237,19 @@ def test_all_clients_together_may_be_exposed_where_none_alone_is(audit: Audit) -
     row = pooled_row(audit, "max_entropy", "black", p_value=1e-6)
     both = with_findings(audit, *made, pooled=(row,))
     (found,) = verdicts(both)
-    assert found.level is EXPOSED
+    assert found.level == EXPOSED
     assert "of all clients' " in found.text
-    assert EXPOSED not in {j.level for j in judge(both).findings}
+    assert EXPOSED not in {f.level for f in both.findings}
     sites = [one(audit, "exact_linear", f"site {k}", None, p_value=0.5) for k in range(1, 7)]
     row = pooled_row(audit, "exact_linear", None, p_value=1e-9)
     assert "all clients' own model" in verdict_of(audit, *sites, pooled=(row,)).text
 
 
 def test_pooled_findings_are_judged_by_the_same_rule(audit: Audit) -> None:
-    levels = {(j.finding.attack, j.finding.attribute): j.level for j in judge(audit).pooled}
-    assert levels["max_entropy", "female"] is EXPOSED
-    assert levels["max_entropy", "physlm"] is NO_SIGN
-    assert levels["exact_linear", None] is EXPOSED
+    levels = {(row.attack, row.attribute): row.level for row in audit.pooled}
+    assert levels["max_entropy", "female"] == EXPOSED
+    assert levels["max_entropy", "physlm"] == NO_SIGN
+    assert levels["exact_linear", None] == EXPOSED
 
 
 @pytest.mark.parametrize(
@@ -255,8 +264,8 @@ def test_no_sign_over_all_clients_needs_all_clients(
     made = [one(audit, "max_entropy", site, "physlm") for site in sites]
     made[place] = made[place].model_copy(update=changes)
     row = pooled_row(audit, "max_entropy", "physlm")
-    (found,) = judge(with_findings(audit, *made, pooled=(row,), replays=replays)).pooled
-    assert found.level is NOT_MEASURED
+    (found,) = with_findings(audit, *made, pooled=(row,), replays=replays).pooled
+    assert found.level == NOT_MEASURED
     assert found.why.startswith(f"at {sites[place]} {why}")
 
 
@@ -265,13 +274,13 @@ def test_no_sign_over_all_clients_needs_all_clients(
     [
         ({"right_is": "the right one of 3 ranges: up to 2; 2 to 5; above 5"},
          "'s 1,049 records (the right one of 3 ranges); always"),
-        ({"oversure": "99% sure on average, right for 97%"},
+        ({"overconfident": "99% sure on average, right for 97%"},
          "must not be relied on: 99% sure on average, right for 97%"),
     ],
 )  # fmt: skip
 def test_what_qualifies_a_leak_is_said(audit: Audit, details: dict[str, str], words: str) -> None:
     found = verdict_of(audit, one(audit, "max_entropy", "site 6", details=details))
-    assert found.level is EXPOSED
+    assert found.level == EXPOSED
     assert words in found.text
 
 
@@ -282,7 +291,7 @@ def test_an_optimum_at_infinity_is_said(audit: Audit) -> None:
 
 
 def test_what_only_probabilities_hint_at_is_said(audit: Audit) -> None:
-    """Accuracy below a stranger's, and the verdict is not "no sign": the sentence says why."""
-    found = verdict_of(audit, weak(audit, evidence=2.25, p_value=0.4))
-    assert found.level is UNCLEAR
-    assert "by 2.2 bits over all records, which may be chance" in found.text
+    """Accuracy below imputation's, and the verdict is not "no sign": the sentence says why."""
+    found = verdict_of(audit, weak(audit, evidence=4.3, p_value=0.1))
+    assert found.level == UNCLEAR
+    assert "by 4.3 bits over all records, which may be chance" in found.text

@@ -20,8 +20,8 @@ from overheard.report import words
         # an excess loss in a sentence; where it vanishes it has no interval
         *((words.excess(value), text) for value, text in (
             (0.123, "12%"), (12.5, "1,250%"), (3.1e-5, "0.0031%"), (0.012, "1.2%"),
-            (5867783.85, "5.9×10⁸%"), (2e-9, "less than 0.0001%"), (0.0, "0%"),
-            (-1e-12, "less than 0.0001%"), (-0.5, "−50%"))),
+            (5867783.85, "more than 100,000%"), (2e-9, "less than 0.0001%"), (0.0, "0%"),
+            (-1e-12, "0%"), (-0.5, "0%"))),
         (words.excess_interval(2e-9, 1e-9, 3e-9), "less than 0.0001%"),
         (words.excess_interval(2e-9, -1e-4, 1e-4), "less than 0.0001% (at most 0.010%)"),
         (words.excess_interval(0.012, 0.004, 0.036), "1.2% (0.40% to 3.6%)"),

@@ -26,7 +26,7 @@ def found(
     base = {"data": data, "model": model, "training": {"rounds": rounds}}
     base["audit"] = {"attributes": ["s"]}
     settings = [{"defence": str(d), "change": {"defence": d}} for d in defences]
-    asked = {"base": base, "setting": settings, "attacks": ["linear"], "clients": ["0"]}
+    asked = {"base": base, "setting": settings, "attacks": ["max_entropy"], "clients": ["0"]}
     results = [run_cell(cell) for cell in cells(parse_sweep(asked))]
     assert not [r["error"] for r in results if "error" in r]
     return results

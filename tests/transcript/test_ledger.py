@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 
 from overheard.errors import ChooseAnotherOutput, FixData, FixRecording
-from overheard.transcript.ledger import (
-    INDEX,
-    LedgerWriter,
-    listed_file,
-    read_checked,
-    read_ledger,
-)
+from overheard.transcript.ledger import INDEX, LedgerWriter, listed_file, read_checked, read_ledger
 
 pytestmark = pytest.mark.slow
 

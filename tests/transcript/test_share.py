@@ -9,16 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import federations
 import numpy as np
 import pytest
-from federations import generated_people
 
 from overheard.attacks import attack_named
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.foreign.columns import unpack_columns
 from overheard.programs.records import Records
 from overheard.randomness import stream
@@ -42,7 +39,7 @@ KEY_AND_WORD = ("x0", "x1", "word")
 
 def people(each: int = 40) -> Dataset:
     """Three sites; two secrets, of which one is text."""
-    dataset = generated_people(clients=CLIENTS, people=each, columns=2, seed=3)
+    dataset = federations.generated_people(clients=CLIENTS, people=each, columns=2, seed=3)
     rng = np.random.default_rng(8)
     word = np.where(rng.random(len(dataset.records)) < 0.3, "ill", "well")
     columns = {**dataset.records.columns, "word": word}
@@ -59,7 +56,7 @@ def simulated(path: Path, dataset: Dataset | None = None, **changes: Any) -> Rec
         "defence": [{"name": "gaussian", "sd": SD}],
         **changes,
     }
-    return Recording.open(simulate(plan(parse_config(content), dataset or people()), path))
+    return federations.simulated(path, content, dataset or people())
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +325,7 @@ def test_labels_are_a_secret_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ({"target": "attribute.age"}, "no target 'attribute.age'; it has local_model"),
+        ({"target": "attribute.age"}, "no target 'attribute.age'; it has attribute"),
         ({"clients": ["9"]}, "no client '9'"),
         ({"keep": ["x0"]}, "'x0' is no secret of another target"),
         ({"threat": ISOLATING_SERVER}, "no client was isolated"),

@@ -238,9 +238,9 @@ def test_targets_of_the_question() -> None:
     for key in ("property.membership", "property.membership-2", "property.free-rider"):
         assert Target.parse(key).key == key
     for column in ("theft", "membership-0", "poisoning-2"):
-        with pytest.raises(FixConfig, match="membership, poisoning, free-rider"):
+        with pytest.raises(FixConfig, match=r"poisoning\|free-rider"):
             client_property(column)
-    with pytest.raises(FixConfig, match="'property' is, and none is given"):
+    with pytest.raises(FixConfig, match=r"'property' takes .*, and 'none' is given"):
         client_property("")
 
 

@@ -5,8 +5,8 @@ OUT=$(realpath "${1:-out}") && cd "$(dirname "$0")" && export PYTHONPATH="$PWD:$
 python ../people.py "$OUT" 200
 python ../flower.py boosted_trees "$OUT"
 cp audit.toml "$OUT"
-overheard audit "$OUT/run" --with "$OUT/audit.toml" --no-rounds --client 0 --attack linear --attack majority --out "$OUT/audit"
+overheard audit "$OUT/run" --with "$OUT/audit.toml" --no-rounds --client 0 --attack max_entropy --attack majority --out "$OUT/audit"
 python ../people.py "$OUT/cyclic" 200
 python ../flower.py boosted_trees "$OUT/cyclic" train-method=cyclic
 cp cyclic.toml "$OUT/cyclic"
-overheard audit "$OUT/cyclic/run" --with "$OUT/cyclic/cyclic.toml" --no-rounds --client 0 --attack linear --attack majority --out "$OUT/cyclic/audit"
+overheard audit "$OUT/cyclic/run" --with "$OUT/cyclic/cyclic.toml" --no-rounds --client 0 --attack max_entropy --attack majority --out "$OUT/cyclic/audit"

@@ -5,4 +5,4 @@ OUT=$(realpath "${1:-out}") && cd "$(dirname "$0")" && export PYTHONPATH="$PWD:$
 python ../people.py "$OUT"
 python job.py "$OUT"
 cp audit.toml "$OUT"
-overheard audit "$OUT/run" --with "$OUT/audit.toml" --no-rounds --client 0 --attack linear --attack majority --out "$OUT/audit"
+overheard audit "$OUT/run" --with "$OUT/audit.toml" --no-rounds --client 0 --attack max_entropy --attack majority --out "$OUT/audit"

@@ -1,27 +1,29 @@
 """The attacks: a file per question or method; `papers` has the papers' own, a file each.
 
 A new attack is one new file: a frozen dataclass with the class attributes ``name``, ``paper``,
-``question`` and ``needs`` and a ``__call__(view, rng)``. It is found here by itself, shows up in
-``overheard attacks``, runs in audits, and is held to the contract suite. An attack in a package of
-its own is announced by an entry point of the group ``overheard.attacks``.
+``question`` and ``needs`` and a ``__call__(view, rng)``; its docstring says in its first paragraph
+what it does and in one that begins with "Solves: " which equation it solves. It is found here by
+itself, shows up in ``overheard attacks``, runs in audits, and is held to the contract suite. An
+attack in a package of its own is announced by an entry point of the group ``overheard.attacks``.
 """
 
 from __future__ import annotations
 
 import difflib
+import inspect
 import pkgutil
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from inspect import getmembers, isclass
 from typing import Any
 
 from overheard.errors import FixConfig
-from overheard.transcript.knowledge import LISTENING
+from overheard.transcript import knowledge
 from overheard.transcript.view import Attack
 
 GROUP = "overheard.attacks"
 """The group of entry points under which other packages announce attacks."""
+SOLVES = "Solves: "
 FACTS = ("name", "question", "needs", "paper")
 
 
@@ -30,7 +32,7 @@ def all_attacks() -> dict[str, type[Any]]:
     """Every attack class by its name, sorted by question and then by name."""
     found: dict[str, Any] = {}
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
-        for _, thing in getmembers(import_module(module.name), isclass):
+        for _, thing in inspect.getmembers(import_module(module.name), inspect.isclass):
             attack: Any = thing
             mine = attack.__module__ == module.name and "name" in vars(attack)
             if mine and all(hasattr(attack, fact) for fact in FACTS):
@@ -43,6 +45,15 @@ def all_attacks() -> dict[str, type[Any]]:
     return dict(sorted(found.items(), key=lambda item: (item[1].question, item[0])))
 
 
+def aliases() -> dict[str, Attack]:
+    """Older names, kept for one release, of attacks whose work others do now."""
+    return {
+        old: attack(**settings)
+        for attack in all_attacks().values()
+        for old, settings in getattr(attack, "aliases", {}).items()
+    }
+
+
 def _add(found: dict[str, Any], attack: Any) -> None:
     if attack.name in found:
         both = " and ".join(a.__module__ for a in (found[attack.name], attack))
@@ -53,6 +64,8 @@ def _add(found: dict[str, Any], attack: Any) -> None:
 def attack_named(name: str) -> Attack:
     """The attack of this name with its default settings."""
     known = all_attacks()
+    if name in (older := aliases()):
+        return older[name]
     if name in known:
         attack: Attack = known[name]()
         return attack
@@ -69,18 +82,26 @@ def is_slow(attack: Attack | type[Any]) -> bool:
 def listens(attack: Attack | type[Any]) -> bool:
     """Whether it is an attack at all: it needs what clients say. The others are guesses that
     attacks are compared with."""
-    return bool(LISTENING & attack.needs)
+    return knowledge.listens(attack.needs)
 
 
 def words(attack: Attack | type[Any]) -> str:
     """The first paragraph of an attack's docstring, on one line."""
-    text = (attack.__doc__ or "").strip().split("\n\n")[0]
-    return " ".join(text.split())
+    return paragraphs(attack)[0]
 
 
 def equation(attack: Attack | type[Any]) -> str:
-    """The equation an attack solves and where its paper has it; its own, or that of the table."""
-    from overheard.attacks.equations import EQUATIONS
+    """What the paragraph of an attack's docstring says that begins with "Solves: ": the equation
+    behind it, and where its paper has it. Attacks that only guess have none.
 
-    own = getattr(attack, "equation", None)
-    return own if isinstance(own, str) else EQUATIONS.get(attack.name, "")
+    θ is the model sent, θ′ the one returned, g(v) a record's gradient were its secret v, s the
+    secret, y the label, f the model and m the number of records; b is a round's sum of updates.
+    """
+    found = (text for text in paragraphs(attack) if text.startswith(SOLVES))
+    return next(found, "").removeprefix(SOLVES)
+
+
+def paragraphs(attack: Attack | type[Any]) -> list[str]:
+    """Those of an attack's docstring, each on one line."""
+    text = inspect.cleandoc(attack.__doc__ or "")
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from overheard.attacks.label import encoded, sort
-from overheard.attacks.stranger import public_inputs, told
-from overheard.decoding.mixed_model import DEFAULT
+from overheard.attacks.stranger import prior_shares, public_inputs, told
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
@@ -37,41 +36,45 @@ from overheard.transcript.knowledge import (
 )
 from overheard.transcript.view import View
 
+ASKED: frozenset[type[Any]] = frozenset({PublicRecords, AttributeDomain})
+"""What an attribute is asked of."""
 
-@dataclass(frozen=True)
-class Majority:
+
+class Baseline:
+    """A guess that has nothing to set, and so a frozen dataclass without fields; of no paper
+    unless it says so."""
+
+    paper: ClassVar[str] = "baseline"
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+class Majority(Baseline):
     """Gives every record the population's shares, and so guesses the commonest value for all."""
 
     name: ClassVar[str] = "majority"
-    paper: ClassVar[str] = "baseline"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset(
-        {PublicRecords, AttributeDomain, AttributePrior}
-    )
+    needs: ClassVar[frozenset[type[Any]]] = ASKED | {AttributePrior}
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        records = len(view.know(PublicRecords).records)
-        shares = np.asarray(view.know(AttributePrior).shares, dtype=np.float64)
-        probabilities = np.tile(shares / shares.sum(), (records, 1))
+        probabilities = np.tile(prior_shares(view), (len(view.know(PublicRecords).records), 1))
         return AttributeValues(probabilities, view.know(AttributeDomain).values)
 
 
-@dataclass(frozen=True)
-class RandomGuess:
+class RandomGuess(Baseline):
     """Picks one of the values at random for every record, all equally likely: right 1 / K times."""
 
     name: ClassVar[str] = "random"
     paper: ClassVar[str] = "lyu2021"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({PublicRecords, AttributeDomain})
+    needs: ClassVar[frozenset[type[Any]]] = ASKED
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        values = view.know(AttributeDomain).values
-        choice = rng.integers(0, len(values), len(view.know(PublicRecords).records))
-        # barely more likely than the others: a throw is no knowledge, and says so
-        probabilities = np.full((len(choice), len(values)), 1 / len(values))
-        probabilities[np.arange(len(choice)), choice] += 1e-6
-        return AttributeValues(probabilities / probabilities.sum(axis=1, keepdims=True), values)
+        records, values = view.know(PublicRecords).records, view.know(AttributeDomain).values
+        # the greatest is barely more likely than the others: a throw is no knowledge, and says so
+        thrown = 1 + 1e-6 * rng.random((len(records), len(values)))
+        return AttributeValues(thrown / thrown.sum(axis=1, keepdims=True), values)
 
 
 @dataclass(frozen=True)
@@ -79,15 +82,15 @@ class PublicModel:
     """Trains a logistic regression of the attribute on the other attributes of records from
     elsewhere, whose values are known, and applies it to the client's records. Never listens.
 
+    Solves: P(s | public attributes), fitted elsewhere (lyu2021, section 4.3)
+
     Settings: ``records``, how many of the auxiliary records are used (lyu2021: 100 or 1000).
     """
 
     name: ClassVar[str] = "public_model"
     paper: ClassVar[str] = "lyu2021"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset(
-        {PublicRecords, AttributeDomain, AuxiliaryData}
-    )
+    needs: ClassVar[frozenset[type[Any]]] = ASKED | {AuxiliaryData}
     uses: ClassVar[frozenset[type[Any]]] = frozenset({LocalTraining, ClientProgram})
 
     records: int = 1000
@@ -104,95 +107,78 @@ class PublicModel:
         shown = np.unique(secret)
         if len(shown) < 2:
             raise ChooseAnotherAttack("the auxiliary records show one value only: nothing to learn")
-        others, mine = (
-            public_inputs(told(view), records, None, domain.settings[0])
-            for records in (known, view.know(PublicRecords).records)
-        )
+        others = public_inputs(told(view), known, None, domain.settings[0])
+        own = view.know(PublicRecords).records
+        mine = public_inputs(told(view), own, None, domain.settings[0])
         model = LogisticRegression(max_iter=2000).fit(others, secret)
         probabilities = np.zeros((len(mine), len(domain.values)))
         probabilities[:, shown] = model.predict_proba(mine)
         return AttributeValues(probabilities, domain.values, {"trained_on": len(known)})
 
 
-@dataclass(frozen=True)
-class Coin:
+class Coin(Baseline):
     """Tosses a coin for every record of the pool: what is known before anybody listens."""
 
     name: ClassVar[str] = "coin"
-    paper: ClassVar[str] = "baseline"
     question: ClassVar[str] = "membership"
     needs: ClassVar[frozenset[type[Any]]] = frozenset({CandidatePool})
 
     def __call__(self, view: View, rng: np.random.Generator) -> Membership:
-        tosses = rng.random(len(view.know(CandidatePool).labels)) < 0.5
         # barely more likely than not: a toss is no knowledge, and says so
-        return Membership(np.where(tosses, 0.5 + 1e-6, 0.5 - 1e-6))
+        return Membership(0.5 + 1e-6 * rng.normal(size=len(view.know(CandidatePool).labels)))
 
 
-@dataclass(frozen=True)
-class Naive:
+class AuxiliaryMean(Baseline):
+    """Takes the mean label of the auxiliary records of each group: a stranger's guess, which needs
+    neither the model nor a single message."""
+
+    name: ClassVar[str] = "auxiliary_mean"
+    question: ClassVar[str] = "label"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({AuxiliaryData, Groups})
+
+    def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
+        auxiliary, sorting = view.know(AuxiliaryData), view.know(Groups)
+        return _group_means(sorting, sort(auxiliary, sorting), auxiliary.labels)
+
+
+class Naive(Baseline):
     """Takes the mean prediction of the current model on the auxiliary records of each group
     (leprovost2023's own baseline)."""
 
     name: ClassVar[str] = "naive"
     paper: ClassVar[str] = "leprovost2023"
     question: ClassVar[str] = "label"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset(
-        {Broadcast, LocalTraining, AuxiliaryData, Groups}
-    )
+    needs: ClassVar[frozenset[type[Any]]] = AuxiliaryMean.needs | {Broadcast, LocalTraining}
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
         recipe = view.know(LocalTraining).recipe
         if not loss_named(recipe.loss).least_squares:
             raise ChooseAnotherAttack("labels are numbers here: works for squared error only")
         inputs, _, groups = encoded(view, recipe)
-        predicted = network(recipe).predict(view.know(Broadcast).last(), inputs)[:, 0]
-        means = np.bincount(groups, predicted.astype(np.float64)) / np.bincount(groups)
-        return _no_claim(view.know(Groups).values, recipe.target.decode_values(means))
+        said = network(recipe).predict(view.know(Broadcast).last(), inputs)[:, 0].astype(float)
+        return _group_means(view.know(Groups), groups, recipe.target.decode_values(said))
 
 
-@dataclass(frozen=True)
-class AuxiliaryMean:
-    """Takes the mean label of the auxiliary records of each group: a stranger's guess, which needs
-    neither the model nor a single message."""
-
-    name: ClassVar[str] = "auxiliary_mean"
-    paper: ClassVar[str] = "baseline"
-    question: ClassVar[str] = "label"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({AuxiliaryData, Groups})
-
-    def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
-        auxiliary, sorting = view.know(AuxiliaryData), view.know(Groups)
-        groups = sort(auxiliary, sorting)
-        sums = np.bincount(groups, auxiliary.labels.astype(np.float64))
-        return _no_claim(sorting.values, sums / np.bincount(groups))
+def _group_means(sorting: Groups, groups: Any, labels: Any) -> GroupMeans:
+    """The mean label of the records of each group, without a claim how far off it is."""
+    means = np.bincount(groups, np.asarray(labels, np.float64)) / np.bincount(groups)
+    return GroupMeans(sorting.values, means, np.full(len(means), np.nan))
 
 
-def _no_claim(groups: tuple[Any, ...], means: np.ndarray[Any, Any]) -> GroupMeans:
-    return GroupMeans(groups, means, np.full(len(groups), np.nan))
-
-
-@dataclass(frozen=True)
-class Nobody:
-    """Says that nobody has the property, and gives every client the same prior probability: what
-    any attack on sums must do better than."""
+class Nobody(Baseline):
+    """Says that nobody has the property, and gives every client the same prior probability, one in
+    ten: what any attack on sums must do better than."""
 
     name: ClassVar[str] = "nobody"
-    paper: ClassVar[str] = "baseline"
     question: ClassVar[str] = "property"
     needs: ClassVar[frozenset[type[Any]]] = frozenset({Broadcast})
 
-    share: float = DEFAULT.positives[0] / sum(DEFAULT.positives)
-
     def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
         clients = view.know(Broadcast).clients
-        return ClientProperty(
-            np.full(len(clients), self.share), np.zeros(len(clients), dtype=bool), clients
-        )
+        return ClientProperty(np.full(len(clients), 0.1), (False,) * len(clients), clients)
 
 
-@dataclass(frozen=True)
-class LastReturned:
+class LastReturned(Baseline):
     """Takes the last model that the client returned for its local model (xu2021's baseline)."""
 
     name: ClassVar[str] = "last_returned"
@@ -207,8 +193,7 @@ class LastReturned:
         return _as_is(link.returned[-1].astype(np.float64))
 
 
-@dataclass(frozen=True)
-class GlobalModel:
+class GlobalModel(Baseline):
     """Takes the last model that the server sent for the client's local model: what every
     participant has without listening to anybody."""
 

@@ -8,23 +8,25 @@ once, where the records' inputs are known: the gradient is linear in labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.wire import rate_of
+from overheard.attacks.client import client_of, rate_of, spread
+from overheard.attacks.one_step import measure
+from overheard.attacks.pipeline import all_known
 from overheard.decoding.group_posterior import Grouped, group_posterior
-from overheard.decoding.label_solve import solve_residuals
-from overheard.decoding.limits import BLOCK
+from overheard.decoding.label_solve import Residuals, solve_residuals
+from overheard.decoding.measurement import Measurement
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
+from overheard.programs.program import Candidates
 from overheard.programs.recipe import Recipe
-from overheard.programs.records import Value, encode
+from overheard.programs.records import Records, Value, encode
 from overheard.transcript.guess import GroupMeans, LabelValues
 from overheard.transcript.knowledge import (
     AuxiliaryData,
@@ -32,7 +34,9 @@ from overheard.transcript.knowledge import (
     Groups,
     Link,
     LocalTraining,
+    Messages,
     PublicRecords,
+    Training,
 )
 from overheard.transcript.view import View
 
@@ -46,14 +50,6 @@ class Gradients:
     models: Array
     means: Array
     noise: Array
-
-    def __len__(self) -> int:
-        return len(self.models)
-
-    def spread(self, most: int) -> Gradients:
-        """At most so many rounds, evenly spread, the last one among them."""
-        used = np.unique(np.linspace(len(self) - 1, 0, min(most, len(self))).round().astype(int))
-        return Gradients(self.models[used], self.means[used], self.noise[used])
 
 
 def gradients(link: Link, recipe: Recipe) -> Gradients:
@@ -121,17 +117,13 @@ class Outside:
         n = len(self.labels)
         if n <= most:
             return self
-        members = np.bincount(self.groups, minlength=len(self.values))
-        wanted = np.maximum(2, members * most // n)
+        members = [np.flatnonzero(self.groups == c) for c in range(len(self.values))]
+        wanted = [max(2, len(own) * most // n) for own in members]
         kept = np.concatenate(
-            [
-                rng.choice(np.flatnonzero(self.groups == c), w, replace=False)
-                for c, w in enumerate(wanted)
-            ]
+            [rng.choice(own, w, replace=False) for own, w in zip(members, wanted, strict=True)]
         )
-        return replace(
-            self, inputs=self.inputs[kept], labels=self.labels[kept], groups=self.groups[kept]
-        )
+        inputs, labels, groups = (a[kept] for a in (self.inputs, self.labels, self.groups))
+        return replace(self, inputs=inputs, labels=labels, groups=groups)
 
 
 def sort(auxiliary: AuxiliaryData, sorting: Groups) -> NDArray[np.int64]:
@@ -170,25 +162,21 @@ def encoded(view: View, recipe: Recipe) -> tuple[Array, Array, NDArray[np.int64]
 
 def outside(view: View, recipe: Recipe) -> Outside:
     """The view's auxiliary records; refuses those that do not fit the model or lack a group."""
-    sorting, (inputs, labels, groups) = view.know(Groups), encoded(view, recipe)
-    if GroupCounts in view.kinds:
+    values, (inputs, labels, groups) = view.know(Groups).values, encoded(view, recipe)
+    known = GroupCounts in view.kinds
+    if known:
         counts = np.array(view.know(GroupCounts).counts, dtype=np.float64)
-        if len(counts) != len(sorting.values) or counts.sum() < 1:
-            raise FixData(f"{len(counts)} group counts for {len(sorting.values)} groups")
-        return Outside(inputs, labels, groups, sorting.values, counts, True, int(counts.sum()))
-    size = _size(view.know(Link))
-    shares = np.bincount(groups) / len(groups)
-    return Outside(inputs, labels, groups, sorting.values, size * shares, False, size)
-
-
-def _size(link: Link) -> int:
-    reported = link.weights[np.isfinite(link.weights)]
-    if not len(reported):
-        raise ChooseAnotherAttack(
-            "the client reported no number of records and the group counts are not known; grant "
-            "GroupCounts"
-        )
-    return int(reported[-1])
+        if len(counts) != len(values) or counts.sum() < 1:
+            raise FixData(f"{len(counts)} group counts for {len(values)} groups")
+    else:
+        weights = view.know(Link).weights
+        if not np.isfinite(weights).any():
+            raise ChooseAnotherAttack(
+                "the client reported no number of records and the group counts are not known; "
+                "grant GroupCounts"
+            )
+        counts = int(weights[np.isfinite(weights)][-1]) * np.bincount(groups) / len(groups)
+    return Outside(inputs, labels, groups, values, counts, known, round(counts.sum()))
 
 
 @dataclass(frozen=True)
@@ -196,6 +184,8 @@ class BayesGroups:
     """Reads the update as a noisy linear measurement of the groups' mean labels, with all that is
     unknown of the records as noise whose covariance the auxiliary records show, and returns the
     posterior: a mean and a standard deviation per group, nothing tuned by hand.
+
+    Solves: (K/2) ∇ = Σ_c N_c r̄_c [h̄_c, 1] + noise of known covariance; r̄ has a Gaussian prior
 
     Settings: ``layers``, the whole update or, as in the paper, its last layer only; ``rounds``, how
     many of the rounds heard are used together (spread evenly); ``records``, the most auxiliary
@@ -215,12 +205,13 @@ class BayesGroups:
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
         recipe = view.know(LocalTraining).recipe
         known = outside(view, recipe).thinned(self.records, rng)
-        heard = gradients(view.know(Link), recipe).spread(self.rounds)
+        heard = gradients(view.know(Link), recipe)
+        used_rounds = len(heard.models) - 1 - spread(len(heard.models), self.rounds)
         n = len(known.labels)
         gram, overlap, noise = np.zeros((n, n)), np.zeros(n), 0.0
         predictions = []
-        for model, mean, rounding in zip(heard.models, heard.means, heard.noise, strict=True):
-            outputs, rows = output_rows(recipe, model, known.inputs)
+        for at in used_rounds:
+            outputs, rows = output_rows(recipe, heard.models[at], known.inputs)
             predictions.append(outputs)
             residuals = outputs - known.labels
             used = GradientRows((rows.output_layer,)) if self.layers == "last" else rows
@@ -229,21 +220,17 @@ class BayesGroups:
             # every round has the same weight, however large its residuals are
             scale = 1 / max(float(np.trace(inner)) / n, 1e-300)
             gram += inner * scale
-            total = mean[-used.size :] * known.size / 2
+            total = heard.means[at, -used.size :] * known.size / 2
             overlap += residuals * slopes.project(used.blocks(total)) * scale
-            noise += scale * (known.size / 2) ** 2 * float(np.mean(rounding**2)) / len(heard)
+            noise += scale * (known.size / 2) ** 2 * float(np.mean(heard.noise[at] ** 2))
+        counts = known.counts if known.known else None
         posterior = group_posterior(
             gram,
             overlap,
             known.labels,
             predictions,
-            Grouped(
-                known.groups,
-                len(known.values),
-                known.size,
-                known.counts if known.known else None,
-            ),
-            float(np.sqrt(noise)),
+            Grouped(known.groups, len(known.values), known.size, counts),
+            float(np.sqrt(noise / len(used_rounds))),
         )
         target = recipe.target
         return GroupMeans(
@@ -252,89 +239,93 @@ class BayesGroups:
             posterior.sd * abs(target.scale),
             {
                 "counts": "known" if known.known else "estimated",
-                "directions": posterior.directions,
+                "directions": round(posterior.directions),
                 "bits_leaked": posterior.bits(),
-                "rounds": len(heard),
+                "rounds": len(used_rounds),
             },
         )
 
 
 @dataclass(frozen=True)
 class LinearDecode:
-    """Solves the client's gradients, which are linear in its labels, for every label at once; knows
-    the inputs, models the rounding on the wire, and says which labels are identified. Labels that
-    are not (records with equal inputs, more records than equations) stay near the prediction.
+    """Solves what the client sends, which is linear in its labels (gradients are, of squared error,
+    Poisson and gamma), for every label at once; knows the other columns, models the rounding on the
+    wire, and says which labels are identified. Labels that are not (records with equal inputs, more
+    records than equations) stay near the prediction. No label is claimed to more digits than
+    float32 holds: clients may have rounded it so.
+
+    Solves: m ∇ = Σᵢ (f(xᵢ) − yᵢ) ∂f(xᵢ), or release = Σᵢ φᵢ(0) + yᵢ (φᵢ(1) − φᵢ(0))
 
     Settings: ``rounds``, how many of the rounds heard are stacked (spread evenly).
     """
 
     name: ClassVar[str] = "linear_decode"
+    aliases: ClassVar[dict[str, Any]] = {"linear_label": {}}
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "label"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, PublicRecords})
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Messages, Training, PublicRecords})
 
     rounds: int = 4
 
     def __call__(self, view: View, rng: np.random.Generator) -> LabelValues:
-        recipe, link = view.know(LocalTraining).recipe, view.know(Link)
-        heard = gradients(link, recipe).spread(self.rounds)
-        inputs = encode(recipe.encoding, view.know(PublicRecords).records)
-        sizes = link.weights[np.isfinite(link.weights)]
-        if not len(inputs) or (sizes != len(inputs)).any():
-            raise FixData(
-                f"{len(inputs)} records are known but the client reported {sizes.max():g}; give "
-                "the records that it trained on"
-                if len(sizes)
-                else "the client has no known records; there is nothing to decode"
-            )
-        reference, _ = output_rows(recipe, heard.models[0], inputs)
-        precision = float(np.finfo(link.returned.dtype).eps)
-        found = solve_residuals(_rows(recipe, heard, inputs, reference, precision), len(inputs))
-        if found.tau == 0.0:
+        program, known = view.know(Training).program, view.know(PublicRecords).records
+        label, size = program.target.column, len(known)
+        if program.target.classes:
+            raise ChooseAnotherAttack(f"{label!r} is a class, which 'max_entropy' decodes")
+        all_known(view.know(Messages), size)
+        base = _predicted(view, known)
+
+        def measured(*labels: Array) -> Measurement:
+            settings = tuple({label: values} for values in labels)
+            client = client_of(view, Candidates(known, settings, size), np.ones((size, 1)))
+            if isinstance(program, Recipe):
+                return measure(client, self.rounds)
+            return program.measure(client.messages.exchanges, client.candidates)
+
+        found = measured(base, base + 1)
+        louder = max(1.0, found.misfit) if found.spare_rows else 1.0
+        first = _solved(found.differences, found.total, np.full(found.rank, louder**0.5))
+        # what clients round, who have other labels than these: how far from linear it is that
+        # labels as far away as the answer enter
+        away = np.abs(first.values) + 1e-12
+        again = measured(base, base + 1, base + away)
+        each, same = np.moveaxis(again.differences.reshape(size, 2, -1), 1, 0)
+        bent = same - away[:, None] * each
+        if np.abs(bent).max(initial=0.0) > 1e-3 * np.abs(same).max(initial=0.0):
+            raise ChooseAnotherAttack(f"what was sent is not linear in {label!r}")
+        solved = _solved(each, again.total, np.sqrt(louder + np.square(bent).sum(axis=0)))
+        if solved.tau == 0.0:
             raise ChooseAnotherAttack(
-                "the gradients are no larger than the rounding on the wire: nothing to decode"
+                "what was sent is no larger than the rounding on the wire: nothing to decode"
             )
-        target = recipe.target
+        values = base + solved.values
         return LabelValues(
-            target.decode_values(reference - found.values),
-            found.sd * abs(target.scale),
+            values,
+            np.hypot(solved.sd, np.finfo(np.float32).eps / 2 * np.abs(values)),
             {
-                "identified": int(found.identified.sum()),
-                "records": len(inputs),
-                "prior_sd": found.tau * abs(target.scale),
+                "identified": int(solved.identified.sum()),
+                "records": size,
+                "prior_sd": solved.tau,
                 "rank": found.rank,
                 "misfit": found.misfit,
-                "rounds": len(heard),
             },
         )
 
 
-def _rows(
-    recipe: Recipe, heard: Gradients, inputs: Array, reference: Array, precision: float
-) -> Iterator[tuple[Array, Array, Array]]:
-    """Equations for the residuals at the first round, a block at a time.
-
-    A later round's residual is the first's plus the change of the prediction, which is known. To
-    the rounding on the wire comes that of the client's own arithmetic, in the same precision.
-    """
-    size = len(inputs)
-    for model, mean, rounding in zip(heard.models, heard.means, heard.noise, strict=True):
-        outputs, rows = output_rows(recipe, model, inputs)
-        moved = outputs - reference
-        loudest = float(np.sqrt(np.mean(outputs**2)) + np.sqrt(size) * _typical(mean, rows))
-        units = max(1, BLOCK // size)
-        for begin in range(0, rows.size, units):
-            part = slice(begin, begin + units)
-            columns = rows.columns(np.arange(rows.size)[part])
-            features = np.asarray(columns.T, dtype=np.float64)
-            strength = np.sqrt((features**2).sum(axis=1))
-            noise = np.hypot(rounding[part] * size / 2, precision * loudest * strength)
-            heard_sum = mean[part].astype(np.float64) * size / 2
-            live = noise > 0
-            yield (features[live], (heard_sum - features @ moved)[live], noise[live])
+def _predicted(view: View, known: Records) -> Array:
+    """What the model that was sent first says of the records: labels that are not identified stay
+    near it. Ones, where there is no model."""
+    program, messages = view.know(Training).program, view.know(Messages)
+    if not isinstance(program, Recipe) or not isinstance(messages, Link):
+        return np.ones(len(known))
+    inputs = encode(program.encoding, known)
+    said = network(program).predict(messages.sent[0].astype(np.float64), inputs)[:, 0]
+    return program.target.decode_values(np.asarray(said, dtype=np.float64))
 
 
-def _typical(mean: Array, rows: GradientRows) -> float:
-    """Size of a residual for which the gradient would be as long as it is, if none cancelled."""
-    length = sum(float(layer.lengths().sum()) for layer in rows.layers)
-    return float(np.linalg.norm(mean) * len(rows) / 2 / np.sqrt(max(length, 1e-300)))
+def _solved(each: Array, total: Array, noise: Array) -> Residuals:
+    """How far above the base each label is: what one more adds (m, R), and what all add (R,)."""
+    together = each.sum(axis=0)
+    mean = float(together @ total / max(float(together @ together), 1e-300))
+    solved = solve_residuals(each.T, total - mean * together, noise)
+    return replace(solved, values=mean + solved.values)

@@ -7,13 +7,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from overheard.decoding.batch_noise import LocalRecipe
-from overheard.decoding.logistic_surrogate import decode_logistic
-from overheard.decoding.surrogate import LocalOptimum, decode_least_squares
-from overheard.errors import ChooseAnotherAttack
+from overheard.decoding.local_optimum import (
+    LeastSquaresOptions,
+    LocalOptimum,
+    LocalRecipe,
+    decode_least_squares,
+)
+from overheard.decoding.pseudo_records import decode_logistic
+from overheard.errors import ChooseAnotherAttack, FixConfig
+from overheard.programs.program import Program
 from overheard.programs.recipe import Recipe
-from overheard.transcript.guess import LocalModel
-from overheard.transcript.knowledge import Link, LocalTraining
+from overheard.transcript.guess import LocalModel, OwnModel
+from overheard.transcript.knowledge import (
+    ClientProgram,
+    Link,
+    LocalTraining,
+    Messages,
+    Releases,
+    Training,
+)
 from overheard.transcript.view import View
 
 
@@ -22,15 +34,27 @@ class Structured:
     """Keeps the form that the loss dictates for what a client does to a model and fits only what
     its records decide, with the mini-batch noise as prior for the curvature. Linear least squares
     and two-class logistic regression, any batch size and number of local steps; it returns its
-    own uncertainty and the number of directions that the messages identify. Where mini-batches of
-    least squares say nothing beyond the last returned model, it returns that, and flags it."""
+    own uncertainty and the number of directions that the messages identify. Of programs that train
+    no network it takes the step that the server would take with this client's releases and nobody
+    else's: Newton's towards the client's own optimum, the client's own trees.
+
+    Solves: θ′ = the client's own steps from θ on a few pseudo-records, fitted to all updates
+
+    It goes from the last returned model towards the fitted optimum only as far as that helps: by
+    the optimum's own error (least squares), or on simulated clients (logistic). ``trusted`` is the
+    share of the way; at 0 the answer is the last returned model, and flagged as such.
+    """
 
     name: ClassVar[str] = "structured"
+    aliases: ClassVar[dict[str, Any]] = {"own_release": {}}
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "local_model"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining})
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Messages, Training})
 
-    def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
+    def __call__(self, view: View, rng: np.random.Generator) -> LocalModel | OwnModel:
+        messages = view.know(Messages)
+        if isinstance(messages, Releases):
+            return own_model(view.know(ClientProgram).program, messages)
         link, recipe = view.know(Link), view.know(LocalTraining).recipe
         found = decode(link, recipe, int(rng.integers(2**31)))
         diagnostics: dict[str, float | int | str] = {
@@ -42,14 +66,24 @@ class Structured:
         }
         if found.trusted == 0.0:
             diagnostics["flag"] = (
-                f"{len(link)} rounds say nothing clear of {len(found.estimate)} parameters: "
-                "this is the last returned model"
+                f"{len(link)} rounds say nothing clear of {len(found.estimate)} parameters beyond "
+                "the last returned model: this is the last returned model"
             )
         return LocalModel(found.estimate, found.estimate_sd, found.identified, diagnostics)
 
 
+def own_model(program: Program, releases: Releases) -> OwnModel:
+    """The model that the server would make of one client's releases alone."""
+    if not program.makes_model:
+        raise ChooseAnotherAttack(f"{program.family!r} is a program that makes no model")
+    try:
+        return OwnModel(program.own(releases.exchanges))
+    except FixConfig as error:
+        raise ChooseAnotherAttack(f"the client alone makes no model ({error})") from error
+
+
 def decode(link: Link, recipe: Recipe, seed: int) -> LocalOptimum:
-    """The surrogate's optimum for a client's link."""
+    """The optimum of a client, from its link."""
     if not (recipe.logistic_regression or recipe.linear_least_squares):
         raise ChooseAnotherAttack(
             "knows the form of least squares and of two-class logistic regression only"
@@ -62,6 +96,7 @@ def decode(link: Link, recipe: Recipe, seed: int) -> LocalOptimum:
     if recipe.logistic_regression:
         bias = recipe.model.size - 1 if recipe.model.bias else None
         return decode_logistic(sent, returned, local, bias, seed)
+    link.require(LeastSquaresOptions().least_rounds, "the noise of training")
     return decode_least_squares(sent, returned, local)
 
 

@@ -11,28 +11,24 @@ answer whose replay is the message makes a claim.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from overheard.attacks.by_replay import Replay, ReplayOptions
-from overheard.attacks.by_simulation import Answer
-from overheard.attacks.wire import only
+from overheard.attacks.client import Client
+from overheard.attacks.replay import Replay, ReplayOptions
+from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.noise import covariance
 from overheard.programs.course import batches_of
 from overheard.programs.networks import network
 from overheard.programs.orders import Convention, Place, orders
-from overheard.programs.recipe import Recipe
 from overheard.programs.rules import rule_of
-from overheard.programs.simulated import Candidates
 from overheard.programs.training import batch_order, local_training
 from overheard.transcript.batch_order import BatchOrder
-from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]
@@ -86,18 +82,12 @@ class Screen:
     """How well orders explain one message; see the module."""
 
     def __init__(
-        self,
-        messages: tuple[Wire, Wire],
-        recipe: Recipe,
-        candidates: Candidates,
-        prior: Array,
-        rng: np.random.Generator,
-        options: OrderOptions = DEFAULT,
+        self, client: Client, rng: np.random.Generator, options: OrderOptions = DEFAULT
     ) -> None:
-        self.options = options
-        self.sent, self.returned = messages
-        self.recipe, self.prior, self.candidates = recipe, prior, candidates
-        n = len(prior)
+        self.options, recipe = options, client.recipe
+        self.sent, self.returned = client.messages.sent[0], client.messages.returned[0]
+        self.recipe, self.prior, self.candidates = recipe, client.prior, client.encoded
+        n = len(self.prior)
         unshuffled = np.tile(np.arange(n), (recipe.epochs, 1))
         steps = batches_of(recipe, n, unshuffled)
         self.sizes = np.array([len(b) for b in steps[: len(steps) // recipe.epochs]])
@@ -177,36 +167,27 @@ class Screen:
         return np.asarray(np.log1p(noise.white(left) ** 2 / (4 * own)).mean(axis=1))
 
 
-@dataclass(frozen=True)
-class Tried:
+class Tried(NamedTuple):
     """One seed under one convention."""
 
     convention: Convention
     seed: int
 
 
-def guessed(
-    link: Link,
-    recipe: Recipe,
-    candidates: Candidates,
-    prior: Array,
-    ties: NDArray[np.intp],
-    order: BatchOrder,
-    rng: np.random.Generator,
-) -> Answer | None:
+def guessed(client: Client, rng: np.random.Generator) -> Posterior | None:
     """The proven answer under one of the orders that may be, if there is one."""
-    if recipe.clip_norm is not None or not recipe.local_steps(len(prior)):
+    link, recipe, records = client.messages, client.recipe, len(client.prior)
+    assert client.order is not None
+    if recipe.clip_norm is not None or not recipe.local_steps(records):
         return None  # coordinates of a clipped gradient cannot be predicted by themselves
-    place = Place(int(link.rounds[0]), recipe.epochs, len(prior), recipe.model.size)
-    sources = {c.source: c for c in order.tried()}  # to a first message all restarts are one
-    every = [Tried(c, seed) for c in sources.values() for seed in order.seeds]
-    first = only(link, np.arange(1))
-    screen = Screen((first.sent[0], first.returned[0]), recipe, candidates, prior, rng)
+    place = Place(int(link.rounds[0]), recipe.epochs, records, recipe.model.size)
+    sources = {c.source: c for c in client.order.tried()}  # to a first message restarts are one
+    every = [Tried(c, seed) for c in sources.values() for seed in client.order.seeds]
+    screen = Screen(client, rng)
     for tried in ranked(screen, every, place, rng)[: screen.options.decoded]:
-        made = orders(tried.convention, tried.seed, place)
-        found = Replay(first, recipe, candidates, prior, ties, [made], GUESSED).answer()
+        found = Replay(client, orders(*tried, place), GUESSED).answer()
         if found is not None:
-            said = _words(tried, order, found, link, recipe, candidates)
+            said = _words(client, tried, place, found.guess)
             notes = {**found.notes, "order_guessed": said, "seeds_tried": len(every)}
             return replace(found, notes=notes)
     return None
@@ -219,12 +200,9 @@ def ranked(
     options, chunk = screen.options, max(1, _AT_ONCE // (place.records * place.epochs))
     some = list(every)
     for width, kept in zip(options.widths, options.kept, strict=True):
-        scores = np.concatenate(
-            [
-                screen.scores(np.stack([orders(t.convention, t.seed, place) for t in part]), width)
-                for part in _chunks(some, chunk)
-            ]
-        )
+        parts = [some[start : start + chunk] for start in range(0, len(some), chunk)]
+        tables = (np.stack([orders(*tried, place) for tried in part]) for part in parts)
+        scores = np.concatenate([screen.scores(table, width) for table in tables])
         best = np.argsort(scores, kind="stable")[:kept]
         some, scores = [some[i] for i in best], scores[best]
     n, times = place.records, options.clients * place.epochs
@@ -235,37 +213,16 @@ def ranked(
     return [tried for tried, far in zip(some, stands_out, strict=True) if far]
 
 
-def _chunks(items: Iterable[Tried], size: int) -> Iterator[list[Tried]]:
-    rest = iter(items)
-    while part := list(islice(rest, size)):
-        yield part
-
-
-def _words(
-    tried: Tried,
-    order: BatchOrder,
-    found: Answer,
-    link: Link,
-    recipe: Recipe,
-    candidates: Candidates,
-) -> str:
+def _words(client: Client, tried: Tried, place: Place, choice: Indices) -> str:
     """Seed and convention; when it is seeded only where a second round tells."""
-    same = [c for c in order.tried() if c.source == tried.convention.source]
-    n = len(found.probabilities)
-    place = Place(int(link.rounds[0]), recipe.epochs, n, recipe.model.size)
-    made = orders(tried.convention, tried.seed, place)
+    assert client.order is not None
+    made, link = orders(*tried, place), client.messages
+    same = [c for c in client.order.tried() if c.source == tried.convention.source]
     same = [c for c in same if np.array_equal(orders(c, tried.seed, place), made)]
     if len(link) > 1 and len(same) > 1:
-        later = only(link, np.array([1]))
+        later = client.only(np.array([1]))
         place = place._replace(number=int(link.rounds[1]), before=1)
-        choice = found.probabilities.argmax(axis=1)
-        same = [
-            c
-            for c in same
-            if Replay(
-                later, recipe, candidates, found.probabilities, choice,
-                [orders(c, tried.seed, place)],
-            ).repeats(choice)
-        ] or same  # fmt: skip
+        again = [(c, Replay(later, orders(c, tried.seed, place))) for c in same]
+        same = [c for c, replay in again if replay.repeats(choice)] or same
     words = same[0].words if len(same) == 1 else same[0].source_words
     return f"seed {tried.seed}: {words}"

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.client import Client
 from overheard.decoding.calibration import MOST, OVERCONFIDENT, Calibration, calibrate
 from overheard.programs.recipe import Recipe
-from overheard.programs.simulated import Candidates, drawn
+from overheard.programs.simulated import drawn
 from overheard.programs.training import Shards, local_training
 from overheard.transcript.knowledge import Link
 
@@ -25,10 +26,6 @@ Indices = NDArray[np.int64]
 
 CLIENTS = 4
 """Simulated clients of an answer: from the prior and from between prior and answer, in turn."""
-UNLIKE = (
-    "poor fit: updates of simulated clients with the declared recipe are explained far better; "
-    "recipe, model or records may be others"
-)
 _WORSE = 5.0  # times the worst simulated client's misfit that is still called a good fit
 
 
@@ -80,10 +77,9 @@ def _surer_than_right(probabilities: Array, secret: Indices) -> bool:
     return bool(probabilities.max(axis=1).mean() - right > max(MOST, 3 * error))
 
 
-def player(
-    link: Link, recipe: Recipe, candidates: Candidates, rng: np.random.Generator
-) -> Callable[[Array], tuple[Link, Indices]]:
-    """What draws a secret and trains on it (see `judged`), at the models of the link."""
+def player(client: Client, rng: np.random.Generator) -> Callable[[Array], tuple[Link, Indices]]:
+    """What draws a secret and trains on it (see `judged`), at the models that were sent."""
+    link, recipe, candidates = client.messages, client.recipe, client.encoded
     # private steps put their noise on while they train
     noise = 0.0 if recipe.private else link.noise_sd
 
@@ -106,4 +102,6 @@ def retrained(
     played = np.stack([local_training(recipe, sent, data, rng)[0] for sent in link.sent])
     if noise:
         played = (played + rng.normal(0.0, noise, played.shape)).astype(played.dtype)
+    if link.sparse:  # what the client did not send is not heard of simulated ones either
+        played = np.where(link.returned == link.sent, link.sent, played)
     return replace(link, returned=played)

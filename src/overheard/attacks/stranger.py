@@ -1,13 +1,11 @@
-"""What is known of a record before listening: what a stranger says of it.
+"""What is known of a record before listening: what can be imputed from other people's records.
 
 Every decoder's prior, and a guess to beat: knows nothing of decoding.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,29 +18,22 @@ from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
     AuxiliaryData,
-    ClientProgram,
     Labels,
-    LocalTraining,
     PublicRecords,
+    Training,
 )
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
-STRENGTHS = (0.01, 0.1, 1.0)
-"""Of the stranger's ridge, strongest first."""
-MOST_REMEMBERED = 128
-"""Models of strangers; each takes about a hundred kilobytes."""
 
 
 def told(view: View) -> Told:
     """How records become inputs, as every participant is told."""
-    if LocalTraining in view.kinds:
-        return view.know(LocalTraining).recipe
-    if ClientProgram in view.kinds:
-        return view.know(ClientProgram).program
-    raise ChooseAnotherAttack(
-        "the recording describes neither a recipe nor a program, so records cannot be encoded"
-    )
+    if view.lacks([Training]):
+        raise ChooseAnotherAttack(
+            "the recording does not say what clients do, so records cannot be encoded"
+        )
+    return view.know(Training).program
 
 
 def prior_shares(view: View) -> Array:
@@ -58,12 +49,12 @@ def prior_shares(view: View) -> Array:
 
 
 def beforehand(view: View, records: Records | None = None, labels: Any = None) -> Array:
-    """What is known of each record's value before listening (m, K): what a stranger says, where
+    """What is known of each record's value before listening (m, K): what is imputed, where
     auxiliary records tell the attribute, else how common each value is.
 
-    The stranger is a logistic regression on everything public (and the labels, if they are known),
-    or boosted trees: ridge and kind are chosen by cross-validation. records, labels: if not those
-    of the view's client. Columns that are not known are left out.
+    Imputation is a logistic regression on everything public (and the labels, if they are known), or
+    boosted trees: ridge and kind are chosen by cross-validation. records, labels: if not those of
+    the view's client. Columns that are not known are left out.
     """
     domain = view.know(AttributeDomain)
     if records is None:
@@ -87,34 +78,23 @@ def beforehand(view: View, records: Records | None = None, labels: Any = None) -
     said = np.zeros_like(flat)
     said[:, present] = counts / len(secret)
     if mine.shape[1]:
-        made = partial(_stranger, theirs, secret, int(counts.min()))
-        stranger = remembered(_STRANGERS, made, theirs, secret)
-        said[:, present] = stranger.predict_proba(mine)
+        # several attacks on a client, and curves over its rounds, ask the same model
+        key = (domain.column, tuple(sorted(hidden)), labels is None)
+        if key not in known.derived:
+            known.derived[key] = _imputation(theirs, secret, int(counts.min()))
+        said[:, present] = known.derived[key].predict_proba(mine)
     # never surer than so many records allow: one more record might have had any value
     return np.asarray((len(secret) * said + 1) / (len(secret) + len(domain.values)))
 
 
-_STRANGERS: dict[str, Any] = {}
-
-
-def remembered(store: dict[str, Any], make: Callable[[], Any], *learned_from: Any) -> Any:
-    """The model that ``make`` learns from these arrays and settings, or that the store has of them.
-
-    Several attacks on a client, curves, rehearsals and the cells of a sweep ask the same stranger.
-    """
-    facts = hashlib.sha256()
-    for part in learned_from:
-        array = np.asarray(part)
-        facts.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
-    key = facts.hexdigest()
-    if key not in store:
-        if len(store) >= MOST_REMEMBERED:
-            del store[next(iter(store))]
-        store[key] = make()
-    return store[key]
-
-
-def _stranger(inputs: Array, secret: NDArray[Any], rarest: int) -> Any:
+def _imputation(
+    inputs: Array,
+    secret: NDArray[Any],
+    rarest: int,
+    strengths: tuple[float, ...] = (0.01, 0.1, 1.0),
+) -> Any:
+    """The model of the secret that predicts best: logistic regression with one of these strengths
+    of its ridge (strongest first), or boosted trees."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
@@ -124,7 +104,7 @@ def _stranger(inputs: Array, secret: NDArray[Any], rarest: int) -> Any:
 
     folds = 3
     models: list[Any] = [
-        make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=2000)) for c in STRENGTHS
+        make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=2000)) for c in strengths
     ]
     # where texts are numbers, what goes with them is no straight line
     models.append(HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=15, random_state=0))

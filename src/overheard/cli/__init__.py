@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import Annotated
 
 # One thread per process: on small problems more threads only wait for each other. Must be set
 # before numpy is first imported; a value that the user has set is kept.
@@ -27,7 +27,6 @@ from overheard.cli import (  # noqa: E402
     doctor,
     import_,
     init,
-    outside,
     preflight,
     report,
     share,
@@ -73,13 +72,11 @@ def _options(
         trusted.trust(factory)
 
 
-# Each with an example, whose first word is its name; the two outside have a help of their own.
+# Each with an example, whose first word is its name.
 for _example, _command in (
     ("preflight client.toml --limit 0.1", preflight.preflight),
     ("sweep sweep.toml --out sweep --workers 2", sweep.sweep),
     ("frontier sweep", sweep.frontier),
-    ("bench", outside.bench),
-    ("reproduce", outside.reproduce),
     ("import checkpoints --out run", import_.import_checkpoints),
     ("init run --data people.csv --client site --target y", init.init),
     ("demo --out demo-out", demo.demo),
@@ -93,14 +90,16 @@ for _example, _command in (
     ("attacks max_entropy", attacks.attacks),
     ("doctor", doctor.doctor),
 ):
-    _help: dict[str, Any] = {"epilog": f"Example: `overheard {_example}`"}
-    if _command in (outside.bench, outside.reproduce):
-        _help = outside.OPTIONS
-    app.command(_example.partition(" ")[0], **_help)(_command)
+    app.command(_example.partition(" ")[0], epilog=f"Example: `overheard {_example}`")(_command)
 
 
 def main() -> None:
-    """Entry point: one clear line on a user's error, the traceback only with ``--debug``."""
+    """Entry point."""
+    run(app, "overheard")
+
+
+def run(app: typer.Typer, name: str) -> None:
+    """Run commands: one clear line on a user's error, the traceback only with ``--debug``."""
     from overheard.errors import OverheardError
 
     # typer raises click's errors up to 0.20 or so, and later those of a copy of its own
@@ -111,7 +110,7 @@ def main() -> None:
     sys.argv = terminal.take_flags([word for word in sys.argv if word != "--debug"])
     gc.disable()  # until a command begins: what is imported stays, and looking it over takes time
     try:
-        code = app(prog_name="overheard", standalone_mode=False)
+        code = app(prog_name=name, standalone_mode=False)
     except usage.NoArgsIsHelpError as help_text:
         help_text.show()
         sys.exit(2)
@@ -120,7 +119,7 @@ def main() -> None:
             raise
         words, code = _of_the_system(error) if isinstance(error, OSError) else str(error), 1
         if isinstance(error, usage.UsageError):
-            path = error.ctx.command_path if error.ctx else "overheard"
+            path = error.ctx.command_path if error.ctx else name
             words, code = f"{error.format_message()} See `{path} --help`.", 2
         terminal.complain(f"error: {words}")
     finally:

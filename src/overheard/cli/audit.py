@@ -90,7 +90,7 @@ def audit(options: Options) -> None:
     same command goes on and ends the same. Exits 3 where an attack failed: the others are
     written, and the report lists which one and how.
     """
-    from overheard.evaluation.hits import HITS
+    from overheard.evaluation.compare import HITS
     from overheard.evaluation.resume import AUDIT, asking, finish, finished, unfinished
     from overheard.files import replace_durably
     from overheard.report.html import render
@@ -240,18 +240,16 @@ def run_audit(recording: Recording, options: Options, kept: Kept | None = None) 
 
 def summary(record: Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
-    from overheard.evaluation.record import unfit_clients
-    from overheard.report.ladder import ladders
-    from overheard.report.replayed import replay_words
-    from overheard.report.verdict import headline
-    from overheard.report.words import failures
+    from overheard.report.model import ladders
+    from overheard.report.verdict import headline, replay_words
+    from overheard.report.words import failures, of, together
 
     def percent(share: float | None) -> str:
         return "" if share is None else f"{share:.1%}"
 
     rows = []
     for row in record.pooled:
-        share, unit = row.measure.share, row.measure.suffix
+        share, unit = row.measure.share, of(row.measure)["suffix"]
         number = percent if share else (lambda x: "" if x is None else f"{x:.1e}")
         rows.append(
             (
@@ -259,12 +257,13 @@ def summary(record: Audit, title: str = "") -> None:
                 row.attack,
                 number(row.value) + unit + (", flagged" if row.flag else ""),
                 f"{number(row.low)} - {number(row.high)}",
+                together(row),
                 number(row.majority),
                 number(row.imputation),
                 "" if row.lift is None else f"{row.lift:+.1%}" if share else f"{row.lift:+.1e}",
             )
         )
-    numbers = ["measured", "95% interval", "commonest value", "stranger", "lift"]
+    numbers = ["measured", "95% interval", "of", "commonest value", "imputation", "lift"]
     usual = f"what the {record.run.threat} learns, all clients together"
     terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
     for one in ladders(record):
@@ -272,21 +271,20 @@ def summary(record: Audit, title: str = "") -> None:
             (
                 r.rung,
                 "not measured" if r.flag else percent(r.value),
-                percent(r.stranger),
+                percent(r.imputation),
                 str(r.certain),
                 r.words,
             )
             for r in one.rungs
         ]
-        heads = ["adversary", "guessed right", "stranger", "certain", "what it knows"]
+        heads = ["adversary", "guessed right", "imputation", "certain", "what it knows"]
         terminal.table(heads, rungs, f"{one.chart.name}, by what is known", right=heads[1:4])
     for sentence in headline(record):
         terminal.say(f"- {sentence}")
-    say = terminal.complain if unfit_clients(record) else terminal.say
+    say = terminal.complain if record.unfit else terminal.say
     say(f"- {replay_words(record)}")
-    if record.run.damage:
-        left_out = len(record.run.damage)
-        terminal.say(f"- The recording is damaged; {left_out} part(s) of it were left out.")
+    if left := len(record.run.damage):
+        terminal.say(f"- The recording is damaged; {left} part(s) of it were left out.")
     for note in record.notes:
         terminal.say(f"- {note}")
     if record.skipped:

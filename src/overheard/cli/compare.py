@@ -31,9 +31,8 @@ def compare(options: Options) -> None:
 
     A rise counts when the interval of the difference excludes zero.
     """
-    from overheard.evaluation.compare import TOGETHER
+    from overheard.evaluation.compare import HITS, TOGETHER, read_hits
     from overheard.evaluation.compare import compare as compared
-    from overheard.evaluation.hits import HITS, read_hits
     from overheard.evaluation.record import read_audit
 
     one, other = read_audit(options.before), read_audit(options.after)

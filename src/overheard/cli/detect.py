@@ -41,7 +41,7 @@ def detect(options: Options) -> None:
 
     from overheard.evaluation.detection import detect as look
     from overheard.files import refuse_existing, write_durably
-    from overheard.report.suspects import draw
+    from overheard.report.svg import suspects
 
     run, out, chart = options.run, options.out, options.chart
     for path in (out, chart):
@@ -56,7 +56,10 @@ def detect(options: Options) -> None:
             recording, options.property_, options.attack, options.seed, options.score, show
         )
     _print(found)
-    for kind, path, text in (("list", out, found.to_json), ("chart", chart, lambda: draw(found))):
+    for kind, path, text in (
+        ("list", out, found.to_json),
+        ("chart", chart, lambda: suspects(found)),
+    ):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_durably(path, [text().encode()])
@@ -65,7 +68,7 @@ def detect(options: Options) -> None:
 
 
 def _print(found: Detection) -> None:
-    from overheard.report.suspects import what_of
+    from overheard.report.words import what_of
 
     def share(value: float | None) -> str:
         return "" if value is None else f"{value:.3f}"

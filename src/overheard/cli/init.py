@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,10 +50,12 @@ def init(options: Options) -> None:
         terminal.wrote("fill in", file)
         content: dict[str, Any] = {"template": str(file)}
     else:
-        from overheard.identify.written import remarks, write_found
+        from overheard.federation.recorders.description import BESIDE, written
+        from overheard.files import write_durably
 
         found = _found(options, options.data)
-        file = write_found(options.run, found)
+        file = options.run / BESIDE
+        write_durably(file, [written(found.description, remarks(found))])
         best = found.ranking[0].evidence
         rows = [(f.words, f"{f.evidence - best:.1f}", f"{f.residual:.1e}") for f in found.ranking]
         numbers = ["log evidence", "residual"]
@@ -100,5 +102,32 @@ def _found(options: Options, table: Path) -> Found:
     with tempfile.TemporaryDirectory() as work, terminal.waiting("trying recipes by replay"):
         found = identify(recording, given, Path(work), options.trust_code)
     path = os.path.relpath(table.resolve(), run.resolve())
-    named = found.description.data.model_copy(update={"path": path})
-    return found.with_data(named)
+    audit = {"also_fits": tuple(other.words for other in found.open)}
+    told = {
+        "data": found.description.data.model_copy(update={"path": path}),
+        "audit": found.description.audit.model_copy(update=audit),
+    }
+    return replace(found, description=found.description.model_copy(update=told))
+
+
+def remarks(found: Found) -> list[str]:
+    """What was found and how sure that is, in words."""
+    best, checked = found.ranking[0], [r for r in found.fits if r.outcome != "cannot be checked"]
+    said = [f"Found by replaying the clients' records: {best.words}."]
+    if found.description.clients:
+        said.append("Who is who was found by replay, too: see [clients].")
+    if found.explained:
+        said.append(f"The messages of {len(checked)} clients are what their records lead to so.")
+    elif found.unfit:
+        said.append(
+            f"NONE FITS: of the recipes tried this one comes closest and leaves {best.residual:.2g}"
+            f" of the messages' squares; {len(found.unfit)} of {len(checked)} clients did not train"
+            " so. Correct what is wrong here: an audit under it is not measured."
+        )
+    else:
+        said.append("No client could be checked under it.")
+    if found.open:
+        said.append("Still open, as the messages are explained as well by:")
+        said += [f"    {other.words}" for other in found.open]
+    said.append("Not tried: weight decay, clipped gradients, FedProx, defences, dropout.")
+    return said

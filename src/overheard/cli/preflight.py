@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +47,8 @@ def preflight(options: Options) -> None:
 
     from overheard.federation.config import read_config
     from overheard.files import write_durably
-    from overheard.guard.limits import Limits
-    from overheard.guard.preflight import preflight as rehearse
+    from overheard.guard.exposure import Limits
+    from overheard.guard.preflight import preflight as dry_run
     from overheard.guard.preflight import preflight_updates
 
     limits = Limits(options.limit, options.entropy, options.certain)
@@ -63,14 +63,14 @@ def preflight(options: Options) -> None:
         if options.update:
             found = preflight_updates(config, options.update, *asked)
         else:
-            found = rehearse(config, *asked, options.changes, show)
+            found = dry_run(config, *asked, options.changes, show)
     content = asdict(found) | {"answer": found.answer, "passes": found.passes}
     terminal.emit(_plain(content))
     _show(found)
     if options.out is not None:
         write_durably(options.out, [(json.dumps(_plain(content), indent=1) + "\n").encode()])
         terminal.wrote("figures", options.out)
-    for line in conclusion(found):
+    for line in (*conclusion(found), f"took {found.seconds / found.rounds:.2g} s an update"):
         terminal.say(line)
     if not found.passes:
         raise typer.Exit(1)
@@ -94,9 +94,9 @@ def conclusion(found: Preflight) -> list[str]:
     ]
     much = "too much" if lines else "not known"
     lines += [
-        f"{e.name}: not known: {e.doubt or e.hint}"
+        f"{e.name}: not known: {e.unknown(found.limits)}"
         for e in found.found
-        if e.answer(found.limits) == "not known"
+        if e.doubt or e.answer(found.limits) == "not known"
     ]
     lines += [f"not known: {why}" for why in found.unasked]
     head = f"{much}: what {who} would reveal " + (
@@ -147,7 +147,7 @@ def _show(found: Preflight) -> None:
 
 
 def _left(change: Change, found: Preflight) -> str:
-    worst = max(change.found, key=lambda e: e.severity(found.limits))
+    worst = replace(found, found=change.found).worst
     bits = "" if worst.bits is None else f" {worst.bits:.3f} bits a record,"
     return f"{worst.name}:{bits} {worst.certain} of {worst.records} certain"
 

@@ -60,7 +60,7 @@ def report(options: Options) -> None:
         case _:
             others = [read_audit(path) for path in options.beside]
             write_report(audit, out, others, measured, show_records)
-    if show_records and not any(f.sure and f.sure.rows for f in audit.findings):
+    if show_records and not any(f.calibration and f.calibration.rows for f in audit.findings):
         typer.echo(
             "note: the audit holds no row numbers; run it again with --show-records", err=True
         )

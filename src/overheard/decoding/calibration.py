@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 Array = NDArray[np.float64]
 
 OVERCONFIDENT = "overconfident: surer than simulated clients of this recipe are decoded right"
-POWERS = np.linspace(0.1, 1.5, 29)
-"""That are tried: a simulated client or two do not tell neighbours apart."""
 MOST = 0.1
 """Confidence beyond the accuracy, of simulated clients, from which an answer is flagged."""
 
@@ -54,9 +53,23 @@ class Calibration:
         }
 
 
-def calibrate(answers: Sequence[Array], secrets: Sequence[Any], prior: Array) -> Calibration:
-    """From the answers (n, K) about simulated clients and their secrets (n,)."""
-    temperature = temperature_of(answers, secrets, prior)
+def calibrate(
+    answers: Sequence[Array], secrets: Sequence[Any], prior: Array, alike: float = 1e-3
+) -> Calibration:
+    """From the answers (n, K) about simulated clients and their secrets (n,).
+
+    Powers of the evidence in steps of a twentieth are tried (a simulated client or two do not tell
+    neighbours apart) and the one is taken under which the secrets are likeliest; of those that are
+    as likely, up to ``alike`` nats of all records together (answers that are certain at any power
+    are), the one nearest to one.
+    """
+    pairs = list(zip(answers, secrets, strict=True))
+    powers = np.linspace(0.1, 1.5, 29)
+    score = np.array(
+        [sum(len(s) * _log_likelihood(tempered(p, prior, x), s) for p, s in pairs) for x in powers]
+    )
+    likely = powers[score >= score.max() - alike]
+    temperature = float(likely[np.abs(likely - 1).argmin()])
     each = [tempered(p, prior, temperature) for p in answers]
     right = [p.argmax(axis=1) == s for p, s in zip(each, secrets, strict=True)]
     return Calibration(
@@ -75,21 +88,7 @@ def tempered(probabilities: Array, prior: Array, power: float) -> Array:
     with np.errstate(divide="ignore"):
         evidence = np.log(np.maximum(probabilities, 1e-300)) - np.log(prior)
         logits = np.where(prior > 0, np.log(prior) + power * evidence, -np.inf)
-    logits -= logits.max(axis=1, keepdims=True)
-    weights = np.exp(logits)
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
-
-
-def temperature_of(answers: Sequence[Array], secrets: Sequence[Any], prior: Array) -> float:
-    """The power of the evidence under which the simulated clients' secrets are likeliest."""
-    score = [
-        sum(
-            _log_likelihood(tempered(p, prior, power), s)
-            for p, s in zip(answers, secrets, strict=True)
-        )
-        for power in POWERS
-    ]
-    return float(POWERS[int(np.argmax(score))])
+    return np.asarray(special.softmax(logits, axis=1))
 
 
 def _log_likelihood(probabilities: Array, secret: Any) -> float:

@@ -52,7 +52,7 @@ def cavities(features: Array, total: Array, precision: Array, shift: Array) -> t
     n, k, r = features.shape
     root = np.linalg.cholesky(np.linalg.inv(precision))
     turned = np.swapaxes(root, 1, 2)
-    scaled = (features * root if k == 1 else turned @ features).reshape(n * k, r)
+    scaled = (turned @ features).reshape(n * k, r)
     inner = scaled.T @ scaled
     inner[np.diag_indices(r)] += 1.0
     lower = linalg.cholesky(inner, lower=True, check_finite=False, overwrite_a=True)
@@ -61,14 +61,9 @@ def cavities(features: Array, total: Array, precision: Array, shift: Array) -> t
     surprise = total - prior_mean.ravel() @ features.reshape(n * k, r)
     surprise = linalg.solve_triangular(lower, surprise, lower=True, check_finite=False)
     mean = prior_mean + (root @ (surprise @ gain).reshape(n, k, 1))[:, :, 0]
-    if k == 1:
-        kept = np.maximum(1.0 - np.einsum("rn,rn->n", gain, gain), _RESOLUTION)
-        inverse = precision / kept[:, None, None]
-    else:
-        blocks = np.ascontiguousarray(gain.T).reshape(n, k, r)
-        kept = np.eye(k) - blocks @ np.swapaxes(blocks, 1, 2)
-        kept[:, np.arange(k), np.arange(k)] += _RESOLUTION
-        inverse = np.linalg.inv(root @ kept @ turned)
+    blocks = np.ascontiguousarray(gain.T).reshape(n, k, r)
+    kept = (1 + _RESOLUTION) * np.eye(k) - blocks @ np.swapaxes(blocks, 1, 2)
+    inverse = np.linalg.inv(root @ kept @ turned)
     return inverse - precision, (inverse @ mean[:, :, None])[:, :, 0] - shift
 
 
@@ -101,12 +96,8 @@ def match(
     p = p / p.sum(axis=1, keepdims=True)
     mean = p[:, 1:] if points is None else p @ points
     site = moment_sites(p, points, _LEAST)[0] - precision
-    if site.shape[1] == 1:
-        site = np.maximum(site, min_precision)
-    else:
-        values, vectors = np.linalg.eigh(site)
-        low = values[:, 0] < min_precision
-        if low.any():
-            raised = vectors[low] * np.maximum(values[low], min_precision)[:, None, :]
-            site[low] = raised @ np.swapaxes(vectors[low], 1, 2)
+    values, vectors = np.linalg.eigh(site)
+    low = values[:, 0] < min_precision
+    raised = vectors[low] * np.maximum(values[low], min_precision)[:, None, :]
+    site[low] = raised @ np.swapaxes(vectors[low], 1, 2)
     return site, ((precision + site) @ mean[:, :, None])[:, :, 0] - shift

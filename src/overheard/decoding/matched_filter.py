@@ -12,22 +12,25 @@ moments, E[G G'] and E[G' G] of its gradients G (out, in), which few records det
 of the estimate and, being easy to invert, the preconditioner: four steps of conjugate gradients are
 enough. (With 0.1 diag(Cov) in place of K the target stands out by a third less, and thirty steps
 are needed.) kerkouche2023 finds such a direction by logistic regression on thousands of simulated
-updates. Several targets are several right-hand sides of one solve.
+updates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, cg
 
 from overheard.errors import FixData
 
 Array = NDArray[np.float64]
-RIDGE = 0.005  # of the covariance's mean eigenvalue
 Moments = tuple[Array, Array, int]
+TINY = 1e-4
+"""By which correlations are less than 1, where Fisher's scale would be infinite."""
 
 
 class Rows(Protocol):
@@ -68,22 +71,14 @@ class Kronecker(NamedTuple):
     def width(self) -> int:
         return len(self.left) * len(self.right) + len(self.biases)
 
-    def scaled(self, vectors: Array, shift: float, power: int) -> Array:
-        """(K + shift)^power times vectors (width, k), for power 1 or -1."""
+    def scaled(self, vector: Array, shift: float, power: int) -> Array:
+        """(K + shift)^power times a vector (width,)."""
         split = len(self.left) * len(self.right)
-        values = np.multiply.outer(self.left_values, self.right_values)[:, :, None] + shift
-        turned = _both_sides(self.left.T, vectors[:split], self.right)
-        turned = turned * values if power > 0 else turned / values
-        back = _both_sides(self.left, turned.reshape(split, -1), self.right.T)
-        spread = (self.biases + shift)[:, None]
-        rest = vectors[split:] * spread if power > 0 else vectors[split:] / spread
-        return np.concatenate([back.reshape(split, -1), rest])
-
-
-def _both_sides(left: Array, vectors: Array, right: Array) -> Array:
-    """left X right for each column X of the vectors, seen as a matrix (out, in): (out, in, k)."""
-    x = vectors.reshape(len(left), len(right), -1).transpose(2, 0, 1)
-    return np.asarray((left @ x @ right).transpose(1, 2, 0))
+        weights = vector[:split].reshape(len(self.left), len(self.right))
+        values = np.multiply.outer(self.left_values, self.right_values) + shift
+        turned = (self.left.T @ weights @ self.right) * values**power
+        back = self.left @ turned @ self.right.T
+        return np.concatenate([back.ravel(), vector[split:] * (self.biases + shift) ** power])
 
 
 def _kronecker(moments: Sequence[Moments], count: int, variance: Array) -> Kronecker:
@@ -108,22 +103,17 @@ class Background(NamedTuple):
     variance: Array
     layers: tuple[Kronecker, ...]
 
-    def kronecker(self, vectors: Array, shift: float, power: int) -> Array:
-        """(K + shift)^power V (P, k), layer by layer."""
-        parts, start = [], 0
-        for layer in self.layers:
-            stop = start + layer.width
-            parts.append(layer.scaled(vectors[start:stop], shift, power))
-            start = stop
-        return np.concatenate(parts)
+    def kronecker(self, vector: Array, shift: float, power: int) -> Array:
+        """(K + shift)^power times a vector (P,), layer by layer."""
+        ends = np.cumsum([layer.width for layer in self.layers])[:-1]
+        parts = zip(self.layers, np.split(vector, ends), strict=True)
+        return np.concatenate([layer.scaled(part, shift, power) for layer, part in parts])
 
-    def covariance_times(self, vectors: Array) -> Array:
-        """Cov V (P, k) for vectors (P, k)."""
-        made = np.zeros_like(vectors)
-        for one in self.blocks:
-            made += one.rows.transposed(one.rows.times(vectors))
-        centre = self.mean[:, None] * (self.mean @ vectors)[None, :]
-        return np.asarray(made / self.records - centre)
+    def covariance_times(self, vector: Array) -> Array:
+        """Cov times a vector (P,)."""
+        column = vector[:, None]
+        made = sum(one.rows.transposed(one.rows.times(column))[:, 0] for one in self.blocks)
+        return np.asarray(made / self.records - self.mean * (self.mean @ vector))
 
 
 def background(blocks: Sequence[Block]) -> Background:
@@ -143,73 +133,81 @@ def background(blocks: Sequence[Block]) -> Background:
     return Background(tuple(blocks), count, mean, variance, tuple(layers))
 
 
-def matched_filters(
-    around: Background,
-    differences: Array,
-    start: Array | None = None,
-    iterations: int = 10,
-) -> Array:
-    """Filters (P, k) for differences g_target - mean g (P, k), by preconditioned CG.
+@dataclass(frozen=True)
+class Options:
+    """Settings of the filter and of what is estimated from its outputs.
 
-    ``start``: the filters of the round before, from which a few iterations are enough.
+    blocks: groups of auxiliary records, of which one a round has its gradients made anew.
+    block: records in a group, at most. As many, or a third of all, are held out for the scale.
+    ridge: added to the covariance, relative to the mean of its diagonal.
+    first_iterations, iterations: of conjugate gradients, in the first round and in later ones.
+    masks: dropout draws of a target, once for the filter and once for its outputs.
+    usual, worth: the correlation of a record's outputs in two rounds before any was seen, and for
+        how many records it counts.
+    factor_edge: eigenvalues of the correlation above this multiple of what chance makes are common
+        factors.
+    factor_steps: of principal-axis factoring.
+    """
+
+    blocks: int = 5
+    block: int = 1000
+    ridge: float = 0.005
+    first_iterations: int = 10
+    iterations: int = 4
+    masks: int = 32
+    usual: float = 0.25
+    worth: float = 30.0
+    factor_edge: float = 2.5
+    factor_steps: int = 10
+
+
+DEFAULT = Options()
+
+
+def matched(
+    around: Background, difference: Array, start: Array, iterations: int, ridge: float
+) -> Array:
+    """The filter (P,) for a difference g_target - mean g (P,), by conjugate gradients.
+
+    ``start``: the filter of the round before, from which a few iterations are enough.
     """
     average = float(around.variance.mean())
     if not average > 0:
         raise FixData("the auxiliary gradients do not vary; give records that differ")
-    shift = RIDGE * average
-
-    def apply(vectors: Array) -> Array:
-        return around.covariance_times(vectors) + around.kronecker(vectors, shift, 1)
-
-    def precondition(vectors: Array) -> Array:
-        return around.kronecker(vectors, shift / 2, -1) / 2
-
-    a = np.zeros_like(differences) if start is None else start.copy()
-    residual = differences - apply(a) if start is not None else differences.copy()
-    scaled = precondition(residual)
-    direction = scaled.copy()
-    energy = np.einsum("pk,pk->k", residual, scaled)
-    for _ in range(iterations):
-        if not (energy > 0).any():
-            break
-        image = apply(direction)
-        curve = np.einsum("pk,pk->k", direction, image)
-        step = np.divide(energy, curve, out=np.zeros_like(energy), where=curve > 0)
-        a += step * direction
-        residual -= step * image
-        scaled = precondition(residual)
-        after = np.einsum("pk,pk->k", residual, scaled)
-        ratio = np.divide(after, energy, out=np.zeros_like(energy), where=energy > 0)
-        direction = scaled + ratio * direction
-        energy = after
-    return a
+    shift, shape = ridge * average, (len(difference), len(difference))
+    system = LinearOperator(
+        shape, lambda v: around.covariance_times(v) + around.kronecker(v, shift, 1), dtype=float
+    )
+    near = LinearOperator(shape, lambda v: around.kronecker(v, shift / 2, -1) / 2, dtype=float)
+    return np.asarray(cg(system, difference, start, rtol=1e-12, maxiter=iterations, M=near)[0])
 
 
-class Scale(NamedTuple):
-    """A filter's response to other people's records: mean and standard deviation (k,), and n."""
+def common_part(outputs: NDArray[np.floating], options: Options = DEFAULT) -> Array:
+    """The part of the correlation between rounds (T, T) that is common, from outputs (T, n).
 
-    mean: Array
-    sd: Array
-    records: int
-
-
-def scale_of(responses: Array) -> Scale:
-    """From responses (n, k) of records that the filter was not made from."""
-    if len(responses) < 2:
-        raise FixData(f"{len(responses)} held-out record(s) have no spread; give at least two")
-    sd = responses.std(axis=0, ddof=1)
-    if not (sd > 0).all():
-        raise FixData("the filter answers alike to all held-out records; give records that differ")
-    return Scale(responses.mean(axis=0), sd, len(responses))
-
-
-def smoothed(values: Array, reach: int = 5) -> Array:
-    """Means over the neighbouring rounds, ``reach`` to each side, of those that there are (T, ...).
-
-    At the last round there is nothing to its right: no round is used before it was heard.
+    Auxiliary records answer the rounds' filters too. The correlation of their outputs between two
+    rounds is that of an honest client's, which is a sum over records of the same kind. What is
+    common to rounds (a record leans the same way for as long as the model changes little) is told
+    apart from what each round has of its own (dropout, other batches) by principal-axis factoring:
+    the common part has low rank, the own part is diagonal. Few records say little: correlations are
+    shrunk to the usual one on Fisher's scale, atanh, on which their error is 1 / sqrt(n - 3).
+    The diagonal is the share of a round's variance that is met again in others.
     """
-    total = np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
-    rounds = np.arange(len(values))
-    low, high = np.maximum(rounds - reach, 0), np.minimum(rounds + reach + 1, len(values))
-    width = (high - low).reshape(-1, *[1] * (values.ndim - 1))
-    return np.asarray((total[high] - total[low]) / width)
+    rounds, records = outputs.shape
+    centred = outputs - outputs.mean(axis=1, keepdims=True, dtype=np.float64)
+    lengths = np.sqrt((centred**2).sum(axis=1, keepdims=True))
+    unit = centred / np.where(lengths > 0, lengths, 1.0)
+    # on Fisher's scale, which is infinite at 1
+    fisher = np.arctanh((1 - TINY) * unit @ unit.T)
+    usual, weight = np.arctanh(options.usual), max(records - 3, 0)
+    correlation = np.tanh(usual + (fisher - usual) * weight / (weight + options.worth))
+    own = np.full(rounds, 1 - options.usual)
+    edge = options.factor_edge * np.sqrt(rounds / (records + options.worth))
+    for _ in range(options.factor_steps):
+        correlation[np.diag_indices(rounds)] = 1 - own
+        values, vectors = np.linalg.eigh(correlation)
+        factors = values > edge * own.mean()
+        factors[-1] = True
+        common = (vectors[:, factors] * np.maximum(values[factors], 0)) @ vectors[:, factors].T
+        own = np.clip(1 - np.diag(common), 0.0, 1.0)
+    return np.asarray(common)

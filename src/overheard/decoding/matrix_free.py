@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from overheard.decoding.gaussian import moment_sites
-from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns
+from overheard.decoding.max_entropy import Posterior
+from overheard.decoding.ties import group_means
 
 Array = NDArray[np.float64]
 
@@ -33,7 +36,6 @@ class MatrixFreeOptions:
     significant: standard deviations: what noise leaves along no record's feature.
     whole: distance from a whole number at which a correction is none.
     doubt: least variance of an indicator that was not proven.
-    smallest: what a candidate keeps that the prior calls impossible.
     """
 
     close: float = 0.02
@@ -42,7 +44,6 @@ class MatrixFreeOptions:
     significant: float = 7.0
     whole: float = 0.25
     doubt: float = 0.05
-    smallest: float = 1e-6
 
 
 DEFAULT = MatrixFreeOptions()
@@ -52,7 +53,8 @@ DEFAULT = MatrixFreeOptions()
 class Part:
     """Outer products ``errors_i inputs_i'`` of one layer, in the columns that are not all zero.
 
-    errors: (m, fan_out); inputs: (m, len(columns)); columns: their positions among the layer's.
+    errors: (m, fan_out); inputs: (m, len(columns)); columns: their positions among the layer's,
+    ascending.
     """
 
     errors: NDArray[np.floating[Any]]
@@ -76,14 +78,9 @@ class OuterProducts:
 
     def single(self) -> OuterProducts:
         """The same in float32: enough for the steps of a solve whose residual is float64."""
-        made: dict[int, NDArray[np.floating[Any]]] = {}  # factors that parts share stay shared
-
-        def cast(array: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-            return made.setdefault(id(array), array.astype(np.float32))
-
         features = [
-            [Part(cast(p.errors), cast(p.inputs), p.columns) for p in parts]
-            for parts in self.features
+            [Part(p.errors.astype(np.float32), p.inputs.astype(np.float32), p.columns) for p in one]
+            for one in self.features
         ]
         return OuterProducts(features, self.shape)
 
@@ -93,11 +90,7 @@ class OuterProducts:
         z = z.astype(self.features[0][0].errors.dtype)
         for k, parts in enumerate(self.features):
             for part in parts:
-                # the narrower factor is the one that is scaled
-                if part.inputs.shape[1] <= part.errors.shape[1]:
-                    out[:, part.columns] += part.errors.T @ (part.inputs * z[:, k, None])
-                else:
-                    out[:, part.columns] += (part.errors * z[:, k, None]).T @ part.inputs
+                out[:, part.columns] += part.errors.T @ (part.inputs * z[:, k, None])
         return out
 
     def adjoint(self, block: Array) -> Array:
@@ -116,21 +109,11 @@ class OuterProducts:
         out = np.zeros((self.records, free, free))
         for a, left in enumerate(self.features):
             for b, right in enumerate(self.features[: a + 1]):
-                for one in left:
-                    for two in right:
-                        shared, i, j = np.intersect1d(
-                            one.columns, two.columns, assume_unique=True, return_indices=True
-                        )
-                        if not len(shared):
-                            continue
-                        x, y = one.inputs, two.inputs
-                        if len(i) < x.shape[1]:
-                            x = x[:, i]
-                        if len(j) < y.shape[1]:
-                            y = y[:, j]
-                        out[:, a, b] += np.einsum("ij,ij->i", one.errors, two.errors) * np.einsum(
-                            "ij,ij->i", x, y
-                        )
+                for one, two in product(left, right):
+                    x = one.inputs[:, np.isin(one.columns, two.columns)]
+                    y = two.inputs[:, np.isin(two.columns, one.columns)]
+                    errors = np.einsum("ij,ij->i", one.errors, two.errors)
+                    out[:, a, b] += errors * np.einsum("ij,ij->i", x, y)
                 out[:, b, a] = out[:, a, b]
         return out
 
@@ -139,14 +122,13 @@ def decode_matrix_free(
     features: OuterProducts,
     residual: Array,
     noise: float,
-    groups: NDArray[np.intp] | None = None,
-    prior: Array | None = None,
+    groups: NDArray[np.intp],
     options: MatrixFreeOptions = DEFAULT,
 ) -> Posterior:
     """Probabilities from conjugate gradients, rounding and proof; deterministic.
 
     residual: (fan_out, fan_in), the observed sum less every record's candidate 0; noise: its
-    standard deviation; groups: (m,) numbers of records that cannot be told apart; prior: (m, K).
+    standard deviation; groups: (m,) numbers of records that cannot be told apart.
 
     Method "conjugate_gradients". ``converged``: the rounded answer leaves, along every record's
     feature, nothing but noise (7 standard deviations of what is left over overall), or solving for
@@ -155,17 +137,14 @@ def decode_matrix_free(
     solve's distance from whole numbers: an approximation; ``chi2_per_equation`` says how far off.
     """
     m, free = features.records, len(features.features)
-    p0 = check_prior(prior, m, free + 1)
-    ties = np.arange(m, dtype=np.intp) if groups is None else groups
-    precision, _ = moment_sites(p0)
     blocks = features.own_blocks()
     norms = np.sqrt(np.maximum(np.einsum("ikk->ik", blocks), 1e-300))
-    ridge = noise**2 * precision
+    ridge = noise**2 * moment_sites(np.full((1, free + 1), 1 / (free + 1)))[0]
     preconditioner = np.linalg.inv(blocks + ridge + 1e-12 * np.eye(free) * blocks.max())
     quick = features.single()
-    z = np.tile(p0.mean(axis=0)[1:], (m, 1))
-    answer: Array | None = None
-    steps, proven, chi2, spread = 0, False, np.inf, np.inf
+    z = np.full((m, free), 1 / (free + 1))
+    answer = np.full_like(z, np.nan)
+    steps, proven = 0, False
     for attempt in range(options.attempts):
         left = residual - features.apply(z)
         # after the first rounding few records are left to correct: the typical one is right
@@ -173,39 +152,26 @@ def decode_matrix_free(
         change, used = _solve(quick, left, ridge, preconditioner, (close, options.steps))
         z = z + change
         steps += used
-        before: Array | None = answer
-        answer = _nearest(z, ties)
+        before, answer = answer, _nearest(z, groups)
         left = residual - features.apply(answer)
         spread = float(np.sqrt(np.mean(left**2)))
-        chi2 = (spread / noise) ** 2
         scores = np.abs(features.adjoint(left)) / (norms * max(spread, noise))
         # Or: corrections to the answer before, solved for all records at once and ten times more
         # closely, come to nothing. (Rounding in a long sum is not white, so scores may be large.)
-        settled = (
-            before is not None
-            and np.array_equal(answer, before)
-            and float(np.abs(z - answer).max()) < options.whole
-        )
-        if settled or float(scores.max(initial=0.0)) < options.significant:
-            proven = True
+        settled = np.array_equal(answer, before) and np.abs(z - answer).max() < options.whole
+        proven = bool(settled or scores.max(initial=0.0) < options.significant)
+        if proven:
             break
         z = answer if float(np.mean(scores > options.significant)) < 0.1 else z
-    assert answer is not None
     # How far the noise that is left may have moved each record: nothing, for most. Without proof an
     # answer is also as doubtful as the solves were far from whole numbers.
     error = (spread / norms.min(axis=1)) ** 2
     error = np.where(error * options.significant**2 < 1.0, 0.0, np.maximum(error, options.doubt))
     if not proven:
         error = np.maximum(error, max(float(np.mean((z - answer) ** 2)), options.doubt))
-    return Posterior(
-        _probabilities(z, answer, np.maximum(p0, options.smallest), ties, error),
-        float(chi2),
-        m * free,
-        count_unknowns(p0),
-        steps,
-        bool(proven and not error.any()),
-        "conjugate_gradients",
-    )
+    probabilities, chi2 = _probabilities(z, answer, groups, error), (spread / noise) ** 2
+    proven, size = proven and not error.any(), m * free
+    return Posterior(probabilities, chi2, size, size, steps, proven, "conjugate_gradients")
 
 
 def _solve(
@@ -242,30 +208,20 @@ def _solve(
 
 def _nearest(z: Array, groups: NDArray[np.intp]) -> Array:
     """Indicators (shares of a group, for ties) rounded to what records can have."""
-    sizes = np.bincount(groups)
-    alone = sizes[groups] == 1
+    sizes = np.bincount(groups)[groups][:, None]
     full = np.column_stack([1 - z.sum(axis=1), z])
     best = np.eye(full.shape[1])[full.argmax(axis=1)][:, 1:]
-    if alone.all():
-        return np.asarray(best)
-    mean = np.stack([np.bincount(groups, column) for column in z.T], axis=1) / sizes[:, None]
-    counts = np.clip((mean * sizes[:, None]).round(), 0, sizes[:, None])
-    return np.where(alone[:, None], best, (counts / sizes[:, None])[groups])
+    counts = np.clip((group_means(z, groups) * sizes).round(), 0, sizes)
+    return np.where(sizes == 1, best, counts / sizes)
 
 
-def _probabilities(
-    z: Array, answer: Array, prior: Array, groups: NDArray[np.intp], error: Array
-) -> Array:
+def _probabilities(z: Array, answer: Array, groups: NDArray[np.intp], error: Array) -> Array:
+    """The answer's; where it may be in error, those of a Gaussian of this variance (m,) around the
+    solve z."""
     shares = np.column_stack([np.maximum(1 - answer.sum(axis=1), 0.0), answer])
     shares /= shares.sum(axis=1, keepdims=True)
     doubtful = error > 0
-    if not doubtful.any():
-        return np.asarray(shares)
-    corners = np.eye(prior.shape[1])[:, 1:]
+    corners = np.eye(shares.shape[1])[:, 1:]
     far = ((z[doubtful, None, :] - corners) ** 2).sum(axis=2)
-    logits = np.log(prior[doubtful]) - far / (2 * error[doubtful, None])
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares[doubtful] = p / p.sum(axis=1, keepdims=True)
-    sizes = np.bincount(groups)
-    means = np.stack([np.bincount(groups, column) for column in shares.T], axis=1)
-    return np.asarray((means / sizes[:, None])[groups], dtype=np.float64)
+    shares[doubtful] = special.softmax(-far / (2 * error[doubtful, None]), axis=1)
+    return group_means(shares, groups)

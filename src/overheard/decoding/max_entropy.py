@@ -1,4 +1,4 @@
-"""Rung 2: the least committal distribution over the records that explains the measurement.
+"""The least committal distribution over the records that explains the measurement.
 
 Among all distributions of the candidates, the one closest to the prior (in relative entropy) that
 meets the measured total up to its noise factorises over records (decoders.md section 2):
@@ -15,18 +15,22 @@ multipliers are the whitened residual.
 What it is not: the exact posterior. It ignores correlations between records that the total
 induces, so it is under-confident where noise is large. It is exact in the limit of one record, and
 when the measurement determines the answer.
+
+With far fewer equations than unknowns (:func:`few_equations`) no record is decided by the sum
+alone. What the sum does tell is the share of each value (:func:`learned_share`) and how the secret
+goes with what else is known of the records (:func:`tilted`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, special
 
-from overheard.decoding.measurement import Measurement
+from overheard.decoding.measurement import Measurement, finite
 from overheard.errors import FixData
 
 Array = NDArray[np.float64]
@@ -35,10 +39,7 @@ PRECISION = 1e6
 """Largest singular value (signal over noise) that Newton's method is asked to resolve."""
 
 _CHUNK = 4096  # records whose outer products are summed at once: bounds memory at 20,000 records
-_COOLING = 100.0  # variance ratio of successive annealing stages
 _TOLERANCE = 1e-14  # Newton decrement (squared, in nats) at which a solution is accepted
-_RARE = 1e-6  # probability with which a correct answer fails the test of fit
-_SLACK = 1.5  # noise variances may be understated by this factor
 _ROUNDING = 1e-13  # what float64 leaves of a sum, relative to its terms
 
 
@@ -49,7 +50,8 @@ class Posterior:
     probabilities: (m, K), rows sum to one. chi2_per_equation: mean squared whitened residual of
     the expected total (a good fit lies at or below one; 0 without equations). rank and unknowns:
     independent equations above the noise, and free indicators given the prior's zeros.
-    method: the rung that was taken. flag: empty, or in words why the answer must not be relied on.
+    method: what answered. flag: empty, or in words why the answer must not be relied on. notes:
+    what else is to be said of how it was reached. settled: more equations or rounds add nothing.
     """
 
     probabilities: Array
@@ -60,6 +62,8 @@ class Posterior:
     converged: bool
     method: str
     flag: str = ""
+    notes: dict[str, float | int | str] = field(default_factory=dict)
+    settled: bool = True
 
     @property
     def guess(self) -> NDArray[np.intp]:
@@ -74,11 +78,7 @@ class Posterior:
     @property
     def entropy_bits(self) -> Array:
         """What is still unknown about each record, in bits (m,)."""
-        return _relative_bits(self.probabilities, np.ones_like(self.probabilities)) * -1.0 + 0.0
-
-    def bits_leaked(self, prior: Any = None) -> Array:
-        """What was learned about each record: relative entropy to the prior, in bits (m,)."""
-        return _relative_bits(self.probabilities, check_prior(prior, *self.probabilities.shape))
+        return np.asarray(special.entr(self.probabilities).sum(axis=1) / np.log(2))
 
 
 def check_prior(prior: Any, records: int, candidates: int) -> Array:
@@ -89,16 +89,13 @@ def check_prior(prior: Any, records: int, candidates: int) -> Array:
     """
     if prior is None:
         return np.full((records, candidates), 1.0 / candidates)
-    try:
-        p = np.asarray(prior, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise FixData(f"prior: not an array of numbers ({error})") from None
+    p = finite("prior", prior)
     if p.shape not in ((candidates,), (records, candidates)):
         raise FixData(
             f"prior has shape {p.shape}; expected ({candidates},) or ({records}, {candidates})"
         )
-    if not np.isfinite(p).all() or (p < 0).any():
-        raise FixData("prior: probabilities must be finite and not negative")
+    if (p < 0).any():
+        raise FixData("prior: probabilities must not be negative")
     sums = p.sum(axis=-1)
     if (np.abs(sums - 1.0) > 1e-6).any():
         raise FixData(
@@ -113,18 +110,13 @@ def count_unknowns(prior: Array) -> int:
     return int((prior > 0).sum()) - len(prior)
 
 
-def fits(chi2: float, equations: int) -> bool:
+def fits(chi2: float, equations: int, slack: float = 1.5, rare: float = 1e-6) -> bool:
     """Could a correct answer leave this sum of squares? (One in a million does not.)
 
-    The noise variance may be understated by half. A wrong answer whose difference lies below the
-    noise passes, as it must: no test on the total can tell it from the right one.
+    The noise variance may be understated by half (``slack``). A wrong answer whose difference lies
+    below the noise passes, as it must: no test on the total can tell it from the right one.
     """
-    return likely(chi2 / _SLACK, equations)
-
-
-def likely(chi2: float, equations: int) -> bool:
-    """As :func:`fits`, with the noise taken at its word."""
-    return equations == 0 or chi2 <= float(special.chdtri(equations, _RARE))
+    return equations == 0 or chi2 <= slack * float(special.chdtri(equations, rare))
 
 
 def max_entropy(
@@ -141,63 +133,32 @@ def max_entropy(
     p0 = check_prior(prior, measurement.records, measurement.candidates)
     measurement = measurement.capped(PRECISION)
     dual = _Dual(measurement, p0)
-    multipliers = np.zeros(measurement.rank)
-    iterations, converged = 0, True
-    for variance in _annealing(dual.scale):
-        last = variance == 1.0
-        multipliers, used, converged = _newton(
-            dual,
-            multipliers,
-            variance,
-            _TOLERANCE if last else 1e-3,
-            max_iterations - iterations if last else 30,
-        )
-        iterations += used
-    probabilities = dual.probabilities(multipliers)
-    return Posterior(
-        probabilities,
-        measurement.chi2_per_equation(probabilities),
-        measurement.rank,
-        count_unknowns(p0),
-        iterations,
-        converged,
-        "max_entropy",
-    )
-
-
-def _annealing(scale: float) -> list[float]:
-    """Noise variances from a tenth of the largest squared singular value down to one."""
-    variances, variance = [], 0.1 * scale**2
+    multipliers, iterations = np.zeros(measurement.rank), 0
+    # noise variances from a tenth of the largest squared singular value, a hundredth each stage
+    variance = 0.1 * float((measurement.differences**2).sum(axis=0).max(initial=0.0))
     while variance > 10.0:
-        variances.append(variance)
-        variance /= _COOLING
-    return [*variances, 1.0]
+        multipliers, used, _ = dual.minimise(multipliers, variance, 1e-3, 30)
+        iterations, variance = iterations + used, variance / 100.0
+    left = max_iterations - iterations
+    multipliers, used, converged = dual.minimise(multipliers, 1.0, _TOLERANCE, left)
+    p, steps, unknowns = dual.value(multipliers, 1.0)[3], iterations + used, count_unknowns(p0)
+    chi2, rank = measurement.chi2_per_equation(p), measurement.rank
+    return Posterior(p, chi2, rank, unknowns, steps, converged, "max_entropy")
 
 
 class _Dual:
-    """Value, gradient and Hessian of the dual; noise variance is an argument."""
+    """Value, gradient and Hessian of the dual, and its minimum; noise variance is an argument."""
 
     def __init__(self, measurement: Measurement, prior: Array) -> None:
+        self.measurement = measurement
         self.features, self.total = measurement.differences, measurement.total
-        self.shape = (measurement.records, measurement.candidates)
         with np.errstate(divide="ignore"):
             self.log_prior = np.log(prior)
-        squared = np.einsum("ij,ij->j", self.features, self.features)
-        self.scale = float(np.sqrt(squared.max(initial=0.0)))
-
-    def _logits(self, multipliers: Array) -> Array:
-        logits = self.log_prior.copy()
-        logits[:, 1:] += (self.features @ multipliers).reshape(self.shape[0], -1)
-        return logits
-
-    def probabilities(self, multipliers: Array) -> Array:
-        logits = self._logits(multipliers)
-        p = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return np.asarray(p / p.sum(axis=1, keepdims=True), dtype=np.float64)
 
     def value(self, multipliers: Array, variance: float) -> tuple[float, float, Array, Array]:
         """Objective, the size of its terms (for rounding), gradient, probabilities."""
-        logits = self._logits(multipliers)
+        logits = self.log_prior.copy()
+        logits[:, 1:] += (self.features @ multipliers).reshape(len(logits), -1)
         top = logits.max(axis=1, keepdims=True)
         p = np.exp(logits - top)
         sums = p.sum(axis=1, keepdims=True)
@@ -210,65 +171,101 @@ class _Dual:
         return float(log_partition.sum()) - fit + ridge, size, gradient, p
 
     def hessian(self, p: Array, variance: float) -> Array:
-        """sum_i Cov_{p_i}(F_i) + variance I, from centred features so that nothing cancels."""
-        rank = self.total.size
-        out = np.zeros((rank, rank))
-        free = self.shape[1] - 1
-        for start in range(0, self.shape[0], _CHUNK):
-            chunk = p[start : start + _CHUNK]
-            spread = chunk.max(axis=1) < 1.0
-            if not spread.any():
-                continue
-            chunk = chunk[spread]
-            f = self.features[start * free : (start + _CHUNK) * free]
-            f = f.reshape(spread.size, free, rank)[spread]
-            if free == 1:
-                half = f[:, 0] * np.sqrt(chunk[:, 0] * chunk[:, 1])[:, None]
+        """sum_i Cov_{p_i}(F_i) + variance I. One candidate after the other joins the mean of those
+        before it (West 1979), so that nothing cancels."""
+        out = variance * np.eye(len(self.total))
+        undecided = np.flatnonzero(p.max(axis=1) < 1.0)
+        for start in range(0, len(undecided), _CHUNK):
+            part = undecided[start : start + _CHUNK]
+            f, mean = self.measurement.features[part], np.zeros((len(part), len(self.total)))
+            weight = p[part, 0]
+            for k in range(1, p.shape[1]):
+                share = p[part, k] / np.maximum(weight + p[part, k], 1e-300)
+                apart = f[:, k] - mean
+                half = apart * np.sqrt(share * weight)[:, None]
                 out += half.T @ half
-                continue
-            mean = np.einsum("ik,ikr->ir", chunk[:, 1:], f)
-            for k in range(self.shape[1]):
-                centred = (f[:, k - 1] - mean) if k else -mean
-                half = centred * np.sqrt(chunk[:, k])[:, None]
-                out += half.T @ half
-        out[np.diag_indices(rank)] += variance
+                mean += apart * share[:, None]
+                weight = weight + p[part, k]
         return out
 
-
-def _newton(
-    dual: _Dual, start: Array, variance: float, tolerance: float, max_iterations: int
-) -> tuple[Array, int, bool]:
-    """Damped Newton on the dual at one noise variance: (multipliers, iterations, converged)."""
-    x = start
-    value, size, gradient, p = dual.value(x, variance)
-    for iteration in range(max_iterations):
-        factor = linalg.cho_factor(dual.hessian(p, variance), check_finite=False)
-        step = -linalg.cho_solve(factor, gradient, check_finite=False)
-        slope = float(gradient @ step)
-        if -slope <= tolerance:
-            return x, iteration, True
-        length = 1.0
-        while True:
-            candidate = x + length * step
-            new_value, new_size, new_gradient, new_p = dual.value(candidate, variance)
-            new_slope = float(new_gradient @ step)
-            slack = _ROUNDING * (size + new_size)
-            # Convexity: a slope that is still negative proves descent even where the difference
-            # of the two values drowns in rounding.
-            if new_slope <= 0.0 or (
-                new_value <= value + 1e-4 * length * slope + slack and new_slope <= -0.9 * slope
-            ):
-                break
-            length *= 0.5
-            if length < 1e-12:
-                return x, iteration + 1, False
-        x, value, size, gradient, p = candidate, new_value, new_size, new_gradient, new_p
-    return x, max_iterations, False
+    def minimise(
+        self, start: Array, variance: float, tolerance: float, max_iterations: int
+    ) -> tuple[Array, int, bool]:
+        """Damped Newton at one noise variance: (multipliers, iterations, converged)."""
+        x = start
+        value, size, gradient, p = self.value(x, variance)
+        for iteration in range(max_iterations):
+            factor = linalg.cho_factor(self.hessian(p, variance), check_finite=False)
+            step = -linalg.cho_solve(factor, gradient, check_finite=False)
+            slope = float(gradient @ step)
+            if -slope <= tolerance:
+                return x, iteration, True
+            length = 1.0
+            while True:
+                new = self.value(x + length * step, variance)
+                new_slope = float(new[2] @ step)
+                most = value + 1e-4 * length * slope + _ROUNDING * (size + new[1])
+                # Convexity: a slope that is still negative proves descent even where the
+                # difference of the two values drowns in rounding.
+                if new_slope <= 0.0 or (new[0] <= most and new_slope <= -0.9 * slope):
+                    break
+                length *= 0.5
+                if length < 1e-12:
+                    return x, iteration + 1, False
+            x = x + length * step
+            value, size, gradient, p = new
+        return x, max_iterations, False
 
 
-def _relative_bits(p: Array, q: Array) -> Array:
-    """sum_k p log2(p / q) per record; 0 log 0 = 0."""
-    positive = p > 0
-    with np.errstate(divide="ignore"):
-        ratio = np.log2(np.where(positive, p, 1.0)) - np.log2(np.where(positive, q, 1.0))
-    return np.asarray((p * ratio).sum(axis=1), dtype=np.float64)
+def few_equations(measurement: Measurement, unknowns_each: float = 5.0) -> bool:
+    """Are there so many unknowns for each equation that the records' prior can be learned?"""
+    return measurement.rank * unknowns_each <= measurement.unknowns
+
+
+def tilted(
+    measurement: Measurement, prior: Any, enough: float = 1.2, most: int = 20, least: float = 1e-9
+) -> Posterior:
+    """The prior, tilted until it explains the equations.
+
+    People's secrets go with what else is known of them, which no shared prior says. Tension
+    between equations and such a prior is therefore not noise: while more than the noise is left
+    (a chi-square per equation of more than ``enough``, and at most so often) the answer becomes the
+    prior of the next solve, no probability below ``least``. What results is the logistic regression
+    of the secret on the records' features that meets the equations (Bregman iterations, ended by
+    the discrepancy principle).
+    """
+    found = max_entropy(measurement, prior)
+    sweeps = found.iterations
+    for _ in range(most):
+        if found.chi2_per_equation <= enough:
+            break
+        found = max_entropy(measurement, np.maximum(found.probabilities, least))
+        sweeps += found.iterations
+    return replace(found, iterations=sweeps)
+
+
+def learned_share(
+    measurement: Measurement, prior: Array, share_sd: float = 0.3, refinements: int = 3
+) -> Array:
+    """How common each value is (K,) among these records: the sum tells it before any record is.
+
+    Were values drawn one by one with shares q, the total would have the mean sum_i q F_i and the
+    covariance 1 + sum_i F_i' (diag q - q q') F_i: generalised least squares for q, with a normal
+    prior of standard deviation ``share_sd`` around ``prior``, the covariance refined so many times.
+    Without it, a client unlike the population would look like noise.
+    """
+    people, free, rank = measurement.records, measurement.candidates - 1, measurement.rank
+    features = measurement.features[:, 1:]
+    together = features.sum(axis=0)
+    q = prior[1:]
+    for _ in range(refinements):
+        root = np.linalg.cholesky(np.diag(q) - np.outer(q, q) + 1e-9 * np.eye(free))
+        scaled = np.einsum("ikr,kl->ilr", features, root).reshape(people * free, rank)
+        covariance = np.eye(rank) + scaled.T @ scaled
+        solved = linalg.solve(covariance, together.T, assume_a="pos", check_finite=False)
+        inner = together @ solved + np.eye(free) / share_sd**2
+        right = solved.T @ measurement.total + prior[1:] / share_sd**2
+        q = linalg.solve(inner, right, assume_a="pos", check_finite=False)
+        shares = np.maximum(np.append(1 - q.sum(), q), 0.5 / people)
+        q = (shares / shares.sum())[1:]
+    return np.asarray(np.append(1 - q.sum(), q))

@@ -57,28 +57,23 @@ class Measurement:
     """A whitened, reduced linear measurement of ``m`` records with ``K`` candidates each.
 
     features: (m, K, r), ``features[:, 0] == 0``; total: (r,); noise covariance: identity.
-    condition: ratio of the largest to the smallest kept singular value (1 when nothing is kept);
-    of a Gram matrix of full rank an estimate of it.
     spare_rows: equations outside the span of all differences; spare_chi2: their sum of squares.
     unresolved: directions above the noise that float64 could not separate (Gram form only).
     """
 
     features: Array
     total: Array
-    condition: float = 1.0
     spare_rows: int = 0
     spare_chi2: float = 0.0
     unresolved: int = 0
 
     def __post_init__(self) -> None:
-        if self.features.ndim != 3 or self.features.shape[1] < 1:
+        shape = self.features.shape
+        if len(shape) != 3 or not shape[0]:
+            raise FixData(f"features have shape {shape}; expected (records, candidates, rows)")
+        if self.total.shape != shape[2:]:
             raise FixData(
-                f"features have shape {self.features.shape}; expected (records, candidates, rows)"
-            )
-        if self.total.shape != self.features.shape[2:]:
-            raise FixData(
-                f"the total has shape {self.total.shape} but the features have "
-                f"{self.features.shape[2]} rows; give one number per row"
+                f"the total has shape {self.total.shape}; expected {shape[2:]}, one number per row"
             )
 
     @property
@@ -117,8 +112,6 @@ class Measurement:
 
     def inflated(self, factor: float) -> Measurement:
         """The same measurement under noise whose standard deviation is ``factor`` times larger."""
-        if not np.isfinite(factor) or factor <= 0:
-            raise FixData(f"noise factor {factor!r}; give a positive number")
         return replace(
             self,
             features=self.features / factor,
@@ -132,49 +125,27 @@ class Measurement:
         Equivalent to more noise in those directions only, so it is always safe, and it keeps
         solvers away from precision that they cannot use.
         """
-        if not np.isfinite(limit) or limit <= 0:
-            raise FixData(f"singular value limit {limit!r}; give a positive number")
         singular = np.sqrt(np.einsum("ikr,ikr->r", self.features, self.features))
         if not (singular > limit).any():
             return self
-        factor = np.minimum(1.0, limit / np.maximum(singular, limit))
-        return replace(
-            self,
-            features=self.features * factor,
-            total=self.total * factor,
-            condition=min(self.condition, limit / float((singular * factor).min())),
-        )
+        factor = limit / np.maximum(singular, limit)
+        return replace(self, features=self.features * factor, total=self.total * factor)
 
     def given(self, known: NDArray[np.bool_], values: NDArray[np.intp]) -> Measurement:
-        """What remains to be decoded when some records are known (peeling).
+        """What remains to be decoded when some records are known (conditioning).
 
         known: (m,) mask; values: (m,) candidates, read where known. The rest is reduced again, so
         directions that the known records dominated are seen at full precision. Directions that
         only known records moved become spare rows: if ``spare_chi2`` grows by much more than
         ``spare_rows`` then a value was wrong. Needs at least one unknown record.
         """
-        if known.all():
-            raise FixData("all records are known; nothing remains to be measured")
         taken = self.features[known, values[known]].sum(axis=0)
-        rest = _reduce(self.features[~known, 1:], self.total - taken, FLOOR)
-        return replace(
-            rest,
-            spare_rows=rest.spare_rows + self.spare_rows,
-            spare_chi2=rest.spare_chi2 + self.spare_chi2,
-            unresolved=self.unresolved,
-        )
+        return _reduce(self.features[~known, 1:], self.total - taken, FLOOR, [self])
 
     def chi2_per_equation(self, probabilities: Array) -> float:
         """Mean square of ``total`` minus its expectation; 0 for a measurement without rows."""
-        if not self.rank:
-            return 0.0
         residual = self.total - np.tensordot(probabilities, self.features, 2)
-        return float(residual @ residual) / self.rank
-
-    def mean_square(self, probabilities: Array) -> float:
-        """What probabilities leave of all equations, spare rows included; 0 without any."""
-        left = self.rank * self.chi2_per_equation(probabilities) + self.spare_chi2
-        return left / max(self.rank + self.spare_rows, 1)
+        return float(residual @ residual) / max(self.rank, 1)
 
 
 def from_rows(features: Any, total: Any, noise: Any, *, floor: float = FLOOR) -> Measurement:
@@ -185,19 +156,11 @@ def from_rows(features: Any, total: Any, noise: Any, *, floor: float = FLOOR) ->
     raised to it, so ``noise=0`` means "exact up to float64". Raises FixData on NaN, infinity,
     mismatched shapes, negative noise or a covariance that is not positive definite.
     """
-    f = finite("features", features)
-    t = finite("total", total)
-    if f.ndim != 3 or f.shape[0] < 1 or f.shape[1] < 1:
-        raise FixData(f"features have shape {f.shape}; expected (records, candidates, rows)")
-    if t.shape != f.shape[2:]:
-        raise FixData(
-            f"the total has shape {t.shape} but the features have {f.shape[2]} rows; "
-            "give one number per row"
-        )
-    rounding = _SLOPPY * (np.abs(f).max(axis=1).sum(axis=0) + np.abs(t))
-    white = _whitener(noise, rounding)
-    differences = f[:, 1:] - f[:, :1]
-    return _reduce(white(differences), white(t - f[:, 0].sum(axis=0)), floor)
+    raw = Measurement(finite("features", features), finite("total", total))
+    size = np.abs(raw.features).max(axis=1).sum(axis=0) + np.abs(raw.total)
+    differences = raw.features[:, 1:] - raw.features[:, :1]
+    residual = raw.total - raw.features[:, 0].sum(axis=0)
+    return _reduce(*_whitened(differences, residual, noise, _SLOPPY * size), floor)
 
 
 def from_differences(
@@ -205,21 +168,12 @@ def from_differences(
 ) -> Measurement:
     """As :func:`from_rows`, from differences the caller computed without cancellation.
 
-    differences: (m, K - 1, R) or, for two candidates, (m, R): F[i, k] - F[i, 0];
-    residual: (R,): the observed total minus sum_i F[i, 0]; noise: as in :func:`from_rows`.
+    differences: (m, K - 1, R): F[i, k] - F[i, 0]; residual: (R,): the observed total minus
+    sum_i F[i, 0]; noise: as in :func:`from_rows`.
     """
-    d = finite("differences", differences)
-    b = finite("residual", residual)
-    if d.ndim == 2:
-        d = d[:, None, :]
-    if d.ndim != 3 or d.shape[0] < 1 or b.shape != d.shape[2:]:
-        raise FixData(
-            f"differences have shape {d.shape} and the residual {b.shape}; expected "
-            "(records, candidates - 1, rows) and (rows,)"
-        )
-    rounding = _SLOPPY * (np.abs(d).sum(axis=(0, 1)) + np.abs(b))
-    white = _whitener(noise, rounding)
-    return _reduce(white(d), white(b), floor)
+    raw = Measurement(finite("differences", differences), finite("residual", residual))
+    size = np.abs(raw.features).sum(axis=(0, 1)) + np.abs(raw.total)
+    return _reduce(*_whitened(raw.features, raw.total, noise, _SLOPPY * size), floor)
 
 
 def from_gram(
@@ -240,120 +194,93 @@ def from_gram(
     n = p.size
     if candidates < 2 or n < 1 or n % (candidates - 1):
         raise FixData(f"{n} projections do not divide into records of {candidates} candidates")
-    if g.shape != (n, n) or p.shape != (n,):
+    if g.shape != (n, n):
         raise FixData(f"the Gram matrix has shape {g.shape}; expected ({n}, {n})")
-    scale = float(np.abs(g).max())
-    if not np.abs(g - g.T).max() <= 1e-8 * scale:
+    if not np.abs(g - g.T).max() <= 1e-8 * np.abs(g).max():
         raise FixData("the Gram matrix is not symmetric; give inner products of the differences")
     if not np.isfinite(noise) or noise <= 0:
         raise FixData(f"noise {noise!r}; the Gram form needs a positive standard deviation")
-    symmetric = (g + g.T) / 2
-    roots = _triangular_root(symmetric, floor * noise)
-    if roots is None:
-        basis, condition, lost = _resolved_root(symmetric, floor * noise)
-        squares = np.einsum("nr,nr->r", basis, basis)
-        total = (basis.T @ p) / squares / noise
-    else:
-        basis, condition = roots
-        lost = 0
-        total = linalg.solve_triangular(basis, p, lower=True, check_finite=False) / noise
+    root, total, lost = _root((g + g.T) / 2, p, floor * noise)
     people = n // (candidates - 1)  # said, not inferred: nothing may rise above the noise
-    features = (basis / noise).reshape(people, candidates - 1, basis.shape[1])
-    return Measurement(_with_reference(features), total, condition, unresolved=lost)
+    features = (root / noise).reshape(people, candidates - 1, root.shape[1])
+    return Measurement(_with_reference(features), total / noise, unresolved=lost)
 
 
-def _triangular_root(gram: Array, least: float) -> tuple[Array, float] | None:
-    """A Cholesky factor L with L L' = gram and its condition; None if a direction may be lost.
+def _root(gram: Array, projections: Array, least: float) -> tuple[Array, Array, int]:
+    """A root R (n, r) with R R' = gram in the directions whose singular values lie above
+    ``least``, the total (r,) in these, and how many directions were lost to rounding.
 
-    Where all singular values lie above ``least``, and far above rounding, nothing is to be left
-    out, and any root of the matrix is the same measurement: this one costs a tenth of eigenvectors.
+    Where all lie above it, and far above rounding, nothing is to be left out, and any root is the
+    same measurement: a Cholesky factor costs a tenth of eigenvectors.
     """
     top = float(np.abs(gram).sum(axis=0).max())
-    smallest = max(least**2, top / WELL_CONDITIONED)
-    shifted = gram.copy()
-    shifted[np.diag_indices(len(gram))] -= smallest
+    shifted = gram - max(least**2, top / WELL_CONDITIONED) * np.eye(len(gram))
     try:
         linalg.cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
         root = linalg.cholesky(gram, lower=True, check_finite=False)
+        return root, linalg.solve_triangular(root, projections, lower=True), 0
     except linalg.LinAlgError:
-        return None
-    reciprocal, _ = linalg.lapack.dpocon(root, top, uplo="L")
-    return root, float(1 / np.sqrt(max(reciprocal, _EPS)))
-
-
-def _resolved_root(gram: Array, least: float) -> tuple[Array, float, int]:
-    """Eigenvectors times singular values (n, r) of those above ``least``, the condition, the lost.
-
-    Divide and conquer: crowded spectra, as these are, take the default driver five times longer.
-    """
-    eigenvalues, vectors = linalg.eigh(gram, driver="evd", check_finite=False)
+        # divide and conquer: crowded spectra, as these are, take the default five times longer
+        eigenvalues, vectors = linalg.eigh(gram, driver="evd", check_finite=False)
     eigenvalues, vectors = eigenvalues[::-1], vectors[:, ::-1]
     top = max(float(eigenvalues[0]), 0.0)
     if eigenvalues[-1] < -1e-8 * top:
         raise FixData("the Gram matrix has negative eigenvalues; give inner products")
     above_noise = eigenvalues > least**2
     resolved = eigenvalues > top / GRAM_CONDITION
-    keep = above_noise & resolved
     # Below eps * n * top an eigenvalue is rounding whatever the noise: not a lost direction.
     lost = int((above_noise & ~resolved & (eigenvalues > 4 * len(gram) * _EPS * top)).sum())
+    keep = above_noise & resolved
     singular = np.sqrt(eigenvalues[keep])
-    condition = float(singular[0] / singular[-1]) if singular.size else 1.0
-    return vectors[:, keep] * singular, condition, lost
+    return vectors[:, keep] * singular, vectors[:, keep].T @ projections / singular, lost
 
 
-def stack(measurements: Sequence[Measurement], *, floor: float = FLOOR) -> Measurement:
+def stack(measurements: Sequence[Measurement]) -> Measurement:
     """All equations of several measurements of the same records, reduced again (rounds stack).
 
-    Their noises are taken as independent. Raises FixData when records or candidates differ.
+    Their noises are taken as independent.
     """
-    if not measurements:
-        raise FixData("no measurements to stack; give at least one")
-    shapes = {(x.records, x.candidates) for x in measurements}
-    if len(shapes) != 1:
-        raise FixData(f"measurements of different records cannot be stacked: {sorted(shapes)}")
     features = np.concatenate([x.features[:, 1:] for x in measurements], axis=2)
-    total = np.concatenate([x.total for x in measurements])
-    joint = _reduce(features, total, floor)
-    return Measurement(
-        joint.features,
-        joint.total,
-        joint.condition,
-        joint.spare_rows + sum(x.spare_rows for x in measurements),
-        joint.spare_chi2 + sum(x.spare_chi2 for x in measurements),
-        joint.unresolved + sum(x.unresolved for x in measurements),
-    )
+    return _reduce(features, np.concatenate([x.total for x in measurements]), FLOOR, measurements)
 
 
-def _reduce(differences: Array, residual: Array, floor: float) -> Measurement:
-    """Rotate whitened rows into the singular directions that rise above the noise."""
+def _reduce(
+    differences: Array, residual: Array, floor: float, earlier: Sequence[Measurement] = ()
+) -> Measurement:
+    """Rotate whitened rows into the singular directions that rise above the noise.
+
+    earlier: measurements that the rows were made from, whose spare rows count along.
+    """
     m, free, rows = differences.shape
     matrix = differences.reshape(m * free, rows)
     # Rows in which nothing differs are spare from the start; they need no factorisation.
     active = np.abs(matrix).max(axis=0, initial=0.0) > 0
-    spare, spare_rows = float(residual[~active] @ residual[~active]), int((~active).sum())
+    spare = float(residual[~active] @ residual[~active])
     matrix, residual = matrix[:, active], residual[active]
-    if not matrix.size:
-        return Measurement(np.zeros((m, free + 1, 0)), np.zeros(0), 1.0, spare_rows, spare)
     if matrix.shape[1] > matrix.shape[0]:
         # More rows than unknowns: QR first, so that the SVD is square.
         q, upper = linalg.qr(matrix.T, mode="economic", check_finite=False)
         inside = q.T @ residual
         outside = residual - q @ inside
         spare += float(outside @ outside)
-        spare_rows += matrix.shape[1] - matrix.shape[0]
         matrix, residual = upper.T, inside
-    left, singular, right = linalg.svd(matrix, full_matrices=False, check_finite=False)
-    tiny = _EPS * max(matrix.shape) * singular[0]
-    keep = singular > max(floor, tiny)
-    total = right[keep] @ residual
-    left_over = residual - right[keep].T @ total
-    # A dropped direction holds noise and a signal that is small against it: a fair spare row.
-    spare += float(left_over @ left_over)
-    spare_rows += matrix.shape[1] - int(keep.sum())
-    kept = singular[keep]
-    condition = float(kept[0] / kept[-1]) if kept.size else 1.0
-    features = (left[:, keep] * kept).reshape(m, free, kept.size)
-    return Measurement(_with_reference(features), total, condition, spare_rows, spare)
+    if matrix.size:
+        left, singular, right = linalg.svd(matrix, full_matrices=False, check_finite=False)
+        keep = singular > max(floor, _EPS * max(matrix.shape) * singular[0])
+        total = right[keep] @ residual
+        features = left[:, keep] * singular[keep]
+        # A dropped direction holds noise and a signal small against it: a fair spare row.
+        residual = residual - right[keep].T @ total
+    else:
+        total, features = np.zeros(0), np.zeros((m * free, 0))
+    spare += float(residual @ residual)
+    return Measurement(
+        _with_reference(features.reshape(m, free, total.size)),
+        total,
+        rows - total.size + sum(x.spare_rows for x in earlier),
+        spare + sum(x.spare_chi2 for x in earlier),
+        sum(x.unresolved for x in earlier),
+    )
 
 
 def _with_reference(differences: Array) -> Array:
@@ -374,37 +301,31 @@ def finite(name: str, values: Any) -> Array:
     return array
 
 
-class _Whitener:
-    """Divides rows by a standard deviation, or by the Cholesky factor of a covariance."""
-
-    def __init__(self, sd: Array | None, factor: Array | None) -> None:
-        self._sd, self._factor = sd, factor
-
-    def __call__(self, values: Array) -> Array:
-        if self._sd is not None:
-            return values / self._sd
-        flat = values.reshape(-1, values.shape[-1])
-        solved = linalg.solve_triangular(self._factor, flat.T, lower=True, check_finite=False)
-        return np.ascontiguousarray(solved.T).reshape(values.shape)
-
-
-def _whitener(noise: Any, rounding: Array) -> _Whitener:
+def _whitened(
+    differences: Array, residual: Array, noise: Any, rounding: Array
+) -> tuple[Array, Array]:
+    """Both divided by standard deviations, or by the Cholesky factor of a covariance."""
     sd = finite("noise", noise)
-    rows = rounding.size
+    rows = residual.size
+    if sd.shape not in ((), (rows,), (rows, rows)):
+        raise FixData(
+            f"noise has shape {sd.shape}; expected a number, one per row ({rows}) or their "
+            "covariance"
+        )
     if sd.ndim < 2:
-        if sd.shape not in ((), (rows,)):
-            raise FixData(f"noise has shape {sd.shape}; expected a number or one per row ({rows})")
         if (sd < 0).any():
             raise FixData("noise: negative standard deviations; give zero or more")
-        raised = np.maximum(np.broadcast_to(sd, (rows,)), rounding)
-        return _Whitener(np.where(raised > 0, raised, 1.0), None)
-    if sd.shape != (rows, rows):
-        raise FixData(f"noise has shape {sd.shape}; a covariance of {rows} rows was expected")
+        raised = np.maximum(sd, rounding)
+        raised = np.where(raised > 0, raised, 1.0)
+        return differences / raised, residual / raised
     covariance = sd + np.diag(np.maximum(rounding, np.finfo(np.float64).tiny ** 0.5) ** 2)
     try:
-        return _Whitener(None, linalg.cholesky((covariance + covariance.T) / 2, lower=True))
+        lower = linalg.cholesky((covariance + covariance.T) / 2, lower=True)
     except linalg.LinAlgError:
         raise FixData(
             "noise: the covariance is not positive definite; add the variance of rounding to its "
             "diagonal"
         ) from None
+    both = np.vstack([differences.reshape(-1, rows), residual])
+    white = linalg.solve_triangular(lower, both.T, lower=True, check_finite=False).T
+    return np.ascontiguousarray(white[:-1]).reshape(differences.shape), white[-1]

@@ -21,19 +21,19 @@ from numpy.typing import NDArray
 from overheard.errors import FixRecording
 
 Array = NDArray[np.float64]
-MAX_ITERATIONS = 50  # of Newton's method, which takes a dozen
 
 
 @dataclass(frozen=True)
 class Moments:
     """``rows`` (r, (K-1) q) and ``total`` (r,): whitened equations for the moments of the values
-    1..K-1; ``estimate`` (K-1, q) their least-squares solution; ``chi2`` the residual variance in
-    units of the assumed noise (the equations are already inflated by it where it is above 1)."""
+    1..K-1; ``estimate`` (K-1, q) their least-squares solution; ``chi2``: the sum of squares that
+    this leaves of the messages, in units of the assumed noise, with so many degrees of freedom."""
 
     rows: Array
     total: Array
     estimate: Array
     chi2: float
+    freedom: int
 
 
 def statistics(public: Array, labels: Array) -> Array:
@@ -71,22 +71,17 @@ def moments_of_secret(
         steps: what a client does between two messages.
         within: (K, d) variance of the inputs among records of one value (binned numbers).
     """
-    within = np.zeros_like(blocks) if within is None else within
-    law = _Law(phi, blocks, within, *steps)
+    law = _Law(phi, blocks, np.zeros_like(blocks) if within is None else within, steps)
     guess = np.repeat(phi.sum(0, keepdims=True) / len(blocks), len(blocks) - 1, axis=0).ravel()
-    weight = 1.0 / noise
 
     def evaluate(at: Array) -> tuple[float, Array, Array]:
         predicted, slope = law(sent, at)
-        residual = ((updates - predicted) * weight).ravel()
-        return (
-            float(residual @ residual),
-            residual,
-            (slope * weight[..., None]).reshape(-1, len(at)),
-        )
+        residual = ((updates - predicted) / noise).ravel()
+        rows = (slope / noise[..., None]).reshape(-1, len(at))
+        return float(residual @ residual), residual, rows
 
     cost, residual, rows = evaluate(guess)
-    for _ in range(MAX_ITERATIONS):
+    for _ in range(50):  # Gauss-Newton takes a dozen
         # columns differ in scale by orders of magnitude: equilibrate before the solve
         scale = np.maximum(np.linalg.norm(rows, axis=0), 1e-300)
         move = np.linalg.lstsq(rows / scale, residual, rcond=1e-14)[0] / scale
@@ -100,66 +95,41 @@ def moments_of_secret(
             break
     if not np.isfinite(cost):
         raise FixRecording("the updates do not follow linear least squares; is the recipe right?")
-    freedom = max(len(residual) - len(guess), 1)
-    chi2 = cost / freedom
-    inflate = np.sqrt(max(chi2, 1.0))
-    q, r = np.linalg.qr(rows / inflate)
-    total = r @ guess + q.T @ (residual / inflate)
-    return Moments(r, total, guess.reshape(len(blocks) - 1, -1), chi2)
+    q, r = np.linalg.qr(rows)
+    total = r @ guess + q.T @ residual
+    freedom = max(len(residual) - len(guess), 0)
+    return Moments(r, total, guess.reshape(len(blocks) - 1, -1), cost, freedom)
 
 
 class _Law:
     """updates(sent; U) and its derivative by U, by forward differentiation of the local steps."""
 
-    def __init__(
-        self,
-        phi: Array,
-        blocks: Array,
-        within: Array,
-        step: float,
-        steps: int,
-        bias: bool,
-        proximal: float,
-    ) -> None:
-        values, d = blocks.shape
-        q = phi.shape[1]
-        ones = [d] if bias else []
-        size = d + len(ones)
-        self.step, self.steps, self.proximal = step, steps, proximal
-        public = np.column_stack([phi[:, :d], *(phi[:, d : d + 1] for _ in ones)])
-        e = np.zeros((values, size))
-        e[:, :d] = blocks
+    def __init__(self, phi: Array, blocks: Array, within: Array, steps: Steps) -> None:
+        d, q, self.steps = blocks.shape[1], phi.shape[1], steps
+        size = d + steps.bias
+        lift = np.eye(q, size)  # phi -> public inputs of the model
+        e, inside = (np.pad(part, ((0, 0), (0, size - d))) for part in (blocks, within))
         # with all records at value 0: H0, b0; each moment of value k adds (e_k - e_0) terms
-        shifted = public + e[0]
-        inside = np.zeros((values, size))
-        inside[:, :d] = within
+        shifted = phi @ lift + e[0]
         square = e[:, :, None] * e[:, None, :] + inside[:, :, None] * np.eye(size)
         self.h0 = shifted.T @ shifted + len(phi) * np.diag(inside[0])
         self.b0 = shifted.T @ phi[:, -1]
-        lift = np.zeros((q, size))  # phi -> public inputs of the model
-        lift[:d, :d] = np.eye(d)
-        for column in ones:
-            lift[d, column] = 1.0
-        self.dh = np.zeros((values - 1, q, size, size))
-        self.db = np.zeros((values - 1, q, size))
-        for k in range(1, values):
-            change = e[k] - e[0]
-            for a in range(q):
-                cross = np.outer(lift[a], change)
-                self.dh[k - 1, a] += cross + cross.T
-            self.dh[k - 1, d] += square[k] - square[0]
-            self.db[k - 1, q - 1] += change
-        self.dh = self.dh.reshape(-1, size, size)
-        self.db = self.db.reshape(-1, size)
+        change = e[1:] - e[0]
+        cross = np.einsum("as,kt->kast", lift, change)
+        dh, db = cross + cross.swapaxes(2, 3), np.zeros((len(change), q, size))
+        dh[:, d] += square[1:] - square[0]
+        db[:, -1] = change
+        self.dh, self.db = dh.reshape(-1, size, size), db.reshape(-1, size)
 
     def __call__(self, sent: Array, moments: Array) -> tuple[Array, Array]:
         h = self.h0 + np.tensordot(moments, self.dh, 1)
         b = self.b0 + moments @ self.db
         theta = sent.copy()
         slope = np.zeros((*sent.shape, len(moments)))
-        for _ in range(self.steps):
+        factor, times, _, proximal = self.steps
+        for _ in range(times):
             pull = np.tensordot(theta, self.dh, ([1], [2])).swapaxes(1, 2) - self.db.T
-            turn = self.step * (h @ slope + pull) + self.proximal * slope
-            theta = theta - self.step * (theta @ h - b) - self.proximal * (theta - sent)
+            turn = factor * (h @ slope + pull) + proximal * slope
+            theta = theta - factor * (theta @ h - b) - proximal * (theta - sent)
             slope = slope - turn
         return sent - theta, -slope

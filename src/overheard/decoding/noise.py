@@ -1,19 +1,39 @@
-"""What does a linearisation miss? Its covariance, as simulated clients show it.
+"""The covariance of what a message holds beside the answer, from samples of it.
 
-A few dozen simulated clients do not show the covariance of thousands of coordinates. Their sample
-correlation is shrunk towards none, ``own I + (1 - own) S`` (Ledoit and Wolf 2004 with a weight that
-is given), so that it has an inverse: low rank plus a diagonal, which whitens in O(rank) a row.
+There are more coordinates than samples, so that a sampled covariance has no inverse, and its
+variances are not to be believed: those of the directions that the samples fill are too large, all
+others nothing. Two ways out, by what the samples are.
+
+**What a linearisation misses** of a few dozen simulated clients: their sample correlation is shrunk
+towards none, ``own I + (1 - own) S`` (Ledoit and Wolf 2004 with a weight that is given). That is
+low rank plus a diagonal, which whitens in O(rank) a row (`covariance`).
+
+**Records that are known only in part** (`whitened`). A client's message is a sum of its records'
+gradients. Where a record is known only in part, its gradient is a mean that depends on what it may
+be and a deviation that nobody asked about; a record that is not known at all is deviation only.
+Deviations are added up over many records, so they are noise, and what is asked about is measured
+against it in the directions of its covariance. Once the directions are fixed, *other* samples tell
+the variance in each of them (Lam 2016, The Annals of Statistics 44: nonparametric
+eigenvalue-regularised covariances). Simulated clients, made of yet others, say how far the answer
+is to be believed. Everything is a sum of imagined records: `Sums` are sparse matrices over their
+gradients.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg, sparse
 
 Array = NDArray[np.floating[Any]]
+Block = tuple[Array, Array, Array]
+"""Gradients (N, b) of the imagined records and the message (b,), both divided by the standard
+deviation of a part of the noise that has every direction; and rounding's share of that (b,)."""
+_RESOLVED = 1e-10  # of the largest eigenvalue: what is below is rounding of float64 products
 
 
 @dataclass(frozen=True)
@@ -38,3 +58,46 @@ def covariance(missed: Array, sd: Array, own: float, dtype: Any = np.float64) ->
     _, size, basis = np.linalg.svd(missed / sd * np.sqrt(1 - own), full_matrices=False)
     shrinkage = 1 - np.sqrt(own / (own + size**2))
     return Noise(sd.astype(dtype), basis.astype(dtype), shrinkage.astype(dtype))
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums of imagined records, a row each.
+
+    differences: (n, N), what a candidate adds beyond its record's first; expected: (1, N), the
+    message if all are their first; suppressed: deviations (b, N) that directions are made from;
+    heldout: others (h, N) that judge them; clients: (s, N), simulated messages.
+    """
+
+    differences: Any
+    expected: Any
+    suppressed: Any
+    heldout: Any
+    clients: Any
+
+
+def whitened(blocks: Iterable[Block], sums: Sums) -> tuple[Array, Array]:
+    """The differences (n, r), and the message and simulated ones less what is expected (1 + s, r),
+    in directions in which the noise is one."""
+    basis = sparse.vstack([sums.differences, sums.suppressed])
+    n, b = sums.differences.shape[0], basis.shape[0]
+    repeated = sparse.csr_matrix(np.ones((sums.clients.shape[0], 1))) @ sums.expected
+    parts = (basis, sums.heldout, -sums.expected, sums.clients - repeated)
+    every = sparse.vstack(parts).tocsr()
+    heard = b + sums.heldout.shape[0]  # the row of the message
+    inner, rounding = np.zeros((b, every.shape[0])), np.zeros((b, b))
+    for rows, message, share in blocks:
+        made = np.asarray(every @ rows)
+        made[heard] += message
+        inner += made[:b] @ made.T
+        rounding += (made[:b] * share) @ made[:b].T
+    # records that look alike are told apart by rounding of these products only
+    sizes, vectors = linalg.eigh(inner[:, :b])
+    kept = sizes > _RESOLVED * sizes[-1]
+    white = vectors[:, kept] / np.sqrt(sizes[kept])
+    learned = inner[:, n:b].T @ white
+    white = white @ linalg.eigh(learned.T @ learned)[1]
+    judged = ((inner[:, b:heard].T @ white) ** 2).sum(axis=0)
+    noise = judged + np.einsum("br,br->r", white, rounding @ white)
+    white = white / np.sqrt(noise)
+    return inner[:, :n].T @ white, inner[:, heard:].T @ white

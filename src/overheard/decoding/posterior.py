@@ -44,10 +44,10 @@ from overheard.decoding.max_entropy import (
     max_entropy,
 )
 from overheard.decoding.measurement import FLOOR, Measurement
-from overheard.errors import FixData
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Choice = NDArray[np.int64]
 
 POOR_FIT = "poor fit: no values explain the updates; recipe, model or records may be others"
 UNSOLVED = "not solved: the search for the probabilities did not come to rest"
@@ -57,8 +57,6 @@ MOST_BITS = 22.0
 """Log2 of the largest number of answers that are enumerated (32 MB a matrix, below a second)."""
 MOST_PAIRS = 2000
 """Changes of which all pairs are looked at; above, the most suspect ones."""
-LIKELIER = 0.9
-"""Probability of another answer against the given one from which it is not unique."""
 CERTAIN = 1e-6
 """A linear solve is an answer where every record's best candidate leaves at most this doubt."""
 
@@ -74,8 +72,6 @@ class EPOptions:
     growth: of the cap, a sweep (four times at once where nothing moves).
     decided: doubt below which a record is conditioned on.
     enough: share of decided records from which the cap need not rise further.
-    nonsense: residual per equation from which sweeps do not come back; the last answer that left
-        no more than the noise is then kept.
     min_precision: of a site.
     max_noise: variance, in units of the stated one, to which noise may be raised.
     same: mean difference up to which two answers count as one.
@@ -91,7 +87,6 @@ class EPOptions:
     growth: float = 1.12
     decided: float = 1e-4
     enough: float = 0.9
-    nonsense: float = 5.0
     min_precision: float = 1e-2
     max_noise: float = 1.0
     same: float = 0.03
@@ -164,10 +159,9 @@ def _solved(
         listed = enumeration(measurement, prior)
         if listed.converged:
             return listed
-    whole, sweeps = measurement, 0
+    whole, sweeps, variance = measurement, 0, 1.0
     affordable = _operations(measurement) * options.max_sweeps / 4 <= options.budget
-    variance = 1.0 if affordable else np.inf
-    while variance <= options.max_noise:
+    while affordable and variance <= options.max_noise:
         found = _conditioned(measurement, prior, points, options)
         sweeps += found.iterations
         if found.converged and not fits(found.chi2_per_equation * found.rank, found.rank):
@@ -176,9 +170,7 @@ def _solved(
             found = replace(found, iterations=sweeps)
             return _second_start(measurement, prior, found, points, options)
         more = max(found.chi2_per_equation, 2.0)
-        variance *= more
-        if variance <= options.max_noise:
-            measurement = measurement.inflated(float(np.sqrt(more)))
+        measurement, variance = measurement.inflated(float(np.sqrt(more))), variance * more
     safe = max_entropy(whole, prior)
     return replace(safe, iterations=safe.iterations + sweeps)
 
@@ -220,44 +212,38 @@ def _conditioned(
 ) -> Posterior:
     """Expectation propagation, again for what is open once decided records are conditioned on."""
     p, free, left = prior.copy(), np.arange(len(prior)), measurement
-    sweeps, settled, chi2, equations, budget, flag = 0, False, 0.0, 0, options.budget, ""
-    known = np.zeros(len(prior), bool)
-    while left.rank:
+    best = p.copy()  # conditioned records as they were decided
+    sweeps, settled, budget, flag = 0, False, options.budget, ""
+    while left.rank and budget > 0:
         if settled and answer_bits(prior[free]) <= MOST_BITS:
             listed = enumeration(left, prior[free])
             if listed.converged:
-                p[free], chi2 = listed.probabilities, listed.chi2_per_equation * left.rank
-                equations, flag = left.rank, ""
+                p[free] = best[free] = listed.probabilities
+                flag = ""
                 break
         found = sweeps_of(left, prior[free], points, options)
         sweeps += found.sweeps
         budget -= found.sweeps * _operations(left)
         if not found.settled or not fits(found.residual, left.rank):
-            if not settled:
-                shown = (found.residual + found.absorbed) / left.rank
-                p, chi2, equations = found.probabilities, shown, 1
             break
-        settled, p[free] = True, found.probabilities
-        chi2, equations = found.residual, left.rank
+        settled, p[free], best[free] = True, found.probabilities, found.probabilities
         decided = 1 - found.probabilities.max(axis=1) < options.decided
         answer = found.probabilities.argmax(axis=1)
         known = confirmed(left, decided, answer)
         flag = NOT_UNIQUE if (decided & ~known).any() else ""
-        if not known.any() or known.all() or budget < 0:
+        best[free[known]] = np.eye(measurement.candidates)[answer[known]]
+        free = free[~known]
+        if not known.any() or not len(free):
             break
-        left, free = left.given(known, answer), free[~known]
-    if settled and left.rank and known.all():
-        exact = np.eye(measurement.candidates)[p.argmax(axis=1)]
-        chi2, equations = measurement.chi2_per_equation(exact) * measurement.rank, measurement.rank
-        left = measurement
-    elif settled and not left.rank:
-        p[free], chi2, equations = prior[free], 0.0, 0  # nothing measured is left about these
-    if settled:  # what conditioning left, too
-        chi2 += left.spare_chi2 - measurement.spare_chi2
-        equations += left.spare_rows - measurement.spare_rows
-    mean_square = chi2 / equations if equations else 0.0
+        left = left.given(known, answer)
+    if settled:
+        if not left.rank:
+            p[free] = best[free] = prior[free]  # nothing measured is left about these
+        mean_square = measurement.chi2_per_equation(best)
+    else:
+        p, mean_square = found.probabilities, (found.residual + found.absorbed) / measurement.rank
     # every record certain by the first cavity, and confirmed: one linear solve
-    solved = settled and sweeps == 1 and bool(known.all())
+    solved = settled and sweeps == 1 and not len(free)
     method = "linear_solve" if solved else "expectation_propagation"
     unknowns = count_unknowns(prior)
     return Posterior(p, mean_square, measurement.rank, unknowns, sweeps, settled, method, flag)
@@ -305,7 +291,7 @@ def sweeps_of(
         if count == 1 and solvable:
             clip, p = min(options.clip, top), prior  # one solve does not do: anneal
             continue
-        if rested or (options.clip < top and residual > options.nonsense * equations):
+        if rested:
             break
         site, site_shift = match(p, *cavity, points, options.min_precision)
         site[tied], site_shift[tied] = precision[tied], shift[tied]
@@ -321,8 +307,8 @@ def confirmed(measurement: Measurement, decided: Mask, answer: NDArray[np.intp])
     """Those of the decided records that the total does not contradict; none if too many are open.
 
     Directions that only decided records move must show noise and nothing else. While they show
-    more, the records are opened again whose other candidates, alone or two together, explain most
-    of it. What opened records move is no longer looked at, so that the next ones stand out.
+    more, the records are opened again whose other candidates explain most of it. What opened
+    records move is no longer looked at, so that the next ones stand out.
     """
     known, rank = decided.copy(), measurement.rank
     record, other = np.nonzero(np.arange(measurement.candidates) != answer[:, None])
@@ -337,16 +323,12 @@ def confirmed(measurement: Measurement, decided: Mask, answer: NDArray[np.intp])
             return known
         if known.sum() < decided.sum() and 2 * len(moved) > rank:
             break  # the few equations that are left confirm nothing
-        asked = np.flatnonzero(known[record])
-        seen = change[asked] - (change[asked] @ moved.T) @ moved
-        along, size = seen @ miss, np.maximum(np.einsum("ij,ij->i", seen, seen), FLOOR**2)
-        best = np.argsort(-np.abs(along) / np.sqrt(size), kind="stable")[:MOST_PAIRS]
-        who, along, size, seen = record[asked[best]], along[best], size[best], seen[best]
-        both = np.maximum(size[:, None] + size + 2 * seen @ seen.T, FLOOR**2)
-        both[who[:, None] == who] = np.inf
-        pair = divmod(int(np.argmax((along[:, None] + along) ** 2 / both)), len(who))
-        suspects = list(dict.fromkeys(who.tolist()))[: 1 + len(known) // 100]
-        known[[*suspects, *who[list(pair)]]] = False
+        seen = change - (change @ moved.T) @ moved
+        size = np.maximum(np.einsum("ij,ij->i", seen, seen), FLOOR**2)
+        along = np.where(known[record], np.abs(seen @ miss) / np.sqrt(size), -1.0)
+        best = record[np.argsort(-along, kind="stable")]
+        best = best[known[best]]
+        known[list(dict.fromkeys(best.tolist()))[: 2 + len(known) // 100]] = False
     return np.zeros_like(known)
 
 
@@ -367,20 +349,22 @@ def _shares(precision: Array, shift: Array) -> Array:
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
-def flip_check(measurement: Measurement, posterior: Posterior, prior: Array) -> Posterior:
+def flip_check(
+    measurement: Measurement, posterior: Posterior, prior: Array, likelier: float = 0.9
+) -> Posterior:
     """The posterior, no record surer than the likelihood of the next best answer allows.
 
     With all other records as decided, the likelihood ratio of every other candidate of a record,
     and of two records changed together (a swap is the usual mistake), follows exactly. If another
-    answer is the likelier one, the answer is flagged as not unique. Asked only of answers in which
-    nearly every record is decided. Cost O(n^2 r) for n = m (K - 1) up to 3,000, O(n r) beyond.
+    answer is the likelier one (its probability against the given one is at least ``likelier``), the
+    answer is flagged as not unique. Asked only of answers in which nearly every record is decided.
+    Cost O(n^2 r) for n = m (K - 1) up to 2,000, O(n r) beyond.
     """
     p = posterior.probabilities
     answer, rows = p.argmax(axis=1), np.arange(len(p))
     fixed = p.max(axis=1) > DECIDED
-    record, other = np.nonzero((np.arange(p.shape[1]) != answer[:, None]) & (prior > 0))
-    asked = fixed[record]
-    record, other = record[asked], other[asked]
+    asked = (np.arange(p.shape[1]) != answer[:, None]) & (prior > 0) & fixed[:, None]
+    record, other = np.nonzero(asked)
     if fixed.mean() < NEARLY_ALL or not len(record):
         return posterior
     expected = np.where(fixed[:, None], np.eye(p.shape[1])[answer], p)
@@ -400,12 +384,49 @@ def flip_check(measurement: Measurement, posterior: Posterior, prior: Array) -> 
         return posterior
     checked = doubts * (np.minimum(doubt, 0.5) / np.maximum(doubt, 1e-300))[:, None]
     checked[rows, answer] = 1 - np.minimum(doubt, 0.5)
-    unique = float(doubts[raised].max()) < LIKELIER
+    unique = float(doubts[raised].max()) < likelier
     return replace(
         posterior,
         probabilities=np.where(raised[:, None], checked, p),
         flag=posterior.flag or ("" if unique else NOT_UNIQUE),
     )
+
+
+def descended(
+    choice: Choice, gram: Array, told: Array, present: Mask, least: float = 1e-3
+) -> Choice:
+    """The answer (n,) after the best change of one record, or of two together, again and again
+    until none lowers the sum of squares by ``least`` (in units of the noise's variance).
+
+    What was observed is a straight line of the records but for noise, so that no replay is needed
+    to say what a change does: the inner products of the columns do.
+
+    gram, told: inner products of the whitened columns (n (K - 1)) with each other and with what
+    the answer leaves. present (K,): candidates that are there at all, whose number is kept.
+    """
+    n, values, rows = len(choice), len(present), np.arange(len(choice))
+    whole = np.zeros((n, values, n, values), np.float32)
+    whole[:, 1:, :, 1:] = gram.reshape(n, values - 1, n, values - 1)
+    left = np.column_stack([np.zeros(n), told.reshape(n, values - 1)])
+    for _ in range(n):
+        record, other = np.nonzero(np.arange(values) != choice[:, None])
+        now = choice[record]
+        across = whole[record, other] - whole[record, now]  # (c, n, K)
+        both = across[:, record, other] - across[:, record, now]
+        alone = 2 * (left[record, other] - left[record, now]) - np.diagonal(both)
+        more = present[other].astype(int) - present[now]
+        pairs = alone[:, None] + alone[None, :] - 2 * both
+        same = record[:, None] == record[None, :]
+        pairs[same | (more[:, None] + more[None, :] != 0)] = -np.inf
+        pairs[np.diag_indices(len(pairs))] = np.where(more == 0, alone, -np.inf)
+        best = int(np.argmax(pairs))
+        if pairs.flat[best] <= least:
+            break
+        for one in {best // len(pairs), best % len(pairs)}:
+            i, a, b = record[one], now[one], other[one]
+            left -= whole[i, b] - whole[i, a]
+            choice = np.where(rows == i, b, choice)
+    return choice
 
 
 def answer_bits(prior: Array) -> float:
@@ -414,23 +435,18 @@ def answer_bits(prior: Array) -> float:
 
 
 def enumeration(measurement: Measurement, prior: Any = None) -> Posterior:
-    """The exact posterior marginals, for at most 2^22 allowed answers (FixData above).
+    """The exact posterior marginals, for few enough answers (`answer_bits`).
 
     ``chi2_per_equation`` is that of the best answer, and ``converged`` says whether it explains
     the total: if not, the total belongs to other records or the noise is understated, and the
     probabilities mean little.
     """
     p0 = check_prior(prior, measurement.records, measurement.candidates)
-    if answer_bits(p0) > MOST_BITS + 1e-9:
-        raise FixData(
-            f"2^{answer_bits(p0):.1f} possible answers; at most 2^{MOST_BITS:.0f} are listed: "
-            "use decode instead"
-        )
     log_prior = np.log(np.where(p0 > 0, p0, 1.0))
     # Halve by number of answers, not of records: masked candidates cost nothing.
     sizes = np.log((p0 > 0).sum(axis=1))
     half = int(np.searchsorted(np.cumsum(sizes), sizes.sum() / 2, side="left")) + 1
-    first, second = np.arange(min(half, len(p0))), np.arange(min(half, len(p0)), len(p0))
+    first, second = np.split(np.arange(len(p0)), [half])
     left, left_sum, left_log = _list(measurement.features, p0 > 0, log_prior, first)
     right, right_sum, right_log = _list(measurement.features, p0 > 0, log_prior, second)
     missing = measurement.total - left_sum
@@ -441,26 +457,15 @@ def enumeration(measurement: Measurement, prior: Any = None) -> Posterior:
     best = divmod(int(log_weight.argmax()), log_weight.shape[1])
     weight = np.exp(log_weight - log_weight[best])
     probabilities = np.zeros_like(p0)
-    for records, listed, mass in (
-        (first, left, weight.sum(axis=1)),
-        (second, right, weight.sum(axis=0)),
-    ):
-        for column, record in enumerate(records):
-            probabilities[record] = np.bincount(
-                listed[:, column], weights=mass, minlength=measurement.candidates
-            )
+    for records, listed, axis in ((first, left, 1), (second, right, 0)):
+        mass = weight.sum(axis=axis)
+        for record, column in zip(records, listed.T, strict=True):
+            probabilities[record] = np.bincount(column, mass, measurement.candidates)
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     miss = missing[best[0]] - right_sum[best[1]]
     chi2, rank = float(miss @ miss), measurement.rank
-    return Posterior(
-        probabilities,
-        chi2 / rank if rank else 0.0,
-        rank,
-        count_unknowns(p0),
-        1,
-        fits(chi2, rank),
-        "enumeration",
-    )
+    mean_square, unknowns, explained = chi2 / max(rank, 1), count_unknowns(p0), fits(chi2, rank)
+    return Posterior(probabilities, mean_square, rank, unknowns, 1, explained, "enumeration")
 
 
 def _list(

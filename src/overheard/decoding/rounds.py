@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from overheard.decoding.limits import SPARE
-from overheard.decoding.measurement import FLOOR, Measurement, finite, from_differences, stack
-from overheard.errors import FixData
+from overheard.decoding.measurement import FLOOR, Measurement, from_differences, stack
 
 Array = NDArray[np.float64]
 
@@ -38,9 +37,7 @@ _SKETCH = 300  # random combinations of the records' curves from which their spa
 _LEAK = 0.1  # curves below this (whitened, all records together) are dropped
 
 
-def from_factors(
-    residuals: Any, inputs: Any, totals: Any, noise: Any, *, floor: float = FLOOR
-) -> Measurement:
+def from_factors(residuals: Array, inputs: Array, totals: Array, noise: Any) -> Measurement:
     """Measurement from factored gradients over many rounds.
 
     residuals: (m, K, T), record i's residual at round t were its value candidate k;
@@ -51,63 +48,44 @@ def from_factors(
     Noise is taken as independent between rounds and coordinates. It is raised per coordinate to
     what the left-over series shows when at least 20 values are left over. Leave out rounds in
     which all residuals are alike (a model of zeros): float32 sums of equal terms err in one
-    direction, and such rounds say nothing that others do not. Raises FixData on NaN, infinity or
-    shapes that do not belong together.
+    direction, and such rounds say nothing that others do not. Raises FixData on NaN or infinity.
     """
-    r, x = finite("residuals", residuals), finite("inputs", inputs)
-    observed = finite("totals", totals)
-    if r.ndim != 3 or x.ndim != 3 or r.shape[:2] != x.shape[:2] or not r.shape[0]:
-        raise FixData(
-            f"residuals have shape {r.shape} and inputs {x.shape}; expected "
-            "(records, candidates, rounds) and (records, candidates, coordinates)"
-        )
-    expected = (r.shape[2], x.shape[2])
-    if observed.shape != expected or not observed.size:
-        raise FixData(f"totals have shape {observed.shape}; expected {expected} (rounds, inputs)")
-    sd = _noise(noise, expected)
-    residual = observed - r[:, 0].T @ x[:, 0]
-    active = np.abs(x).max(axis=(0, 1)) > 0
-    if not active.any():
-        return from_differences(np.zeros((*r.shape[:2], 1))[:, 1:], np.zeros(1), 1.0)
-    x, sd, residual = x[:, :, active], sd[:, active], residual[:, active]
+    people, candidates, rounds = residuals.shape
+    sd = np.broadcast_to(noise, totals.shape)
+    residual = totals - residuals[:, 0].T @ inputs[:, 0]
+    active = np.flatnonzero(np.abs(inputs).max(axis=(0, 1)) > 0)
+    if not len(active):
+        return from_differences(np.zeros((people, candidates - 1, 1)), np.zeros(1), 1.0)
     # Precision of a typical record's series at each round: what a curve is worth there.
-    precision = np.sqrt((1.0 / sd**2) @ (x**2).mean(axis=(0, 1)))
-    basis = _curves(r.reshape(-1, r.shape[2]) * precision, _LEAK)  # (T, q), orthonormal
-    coefficients = (r * precision) @ basis  # (m, K, q)
+    precision = np.sqrt((1.0 / sd**2) @ (inputs**2).mean(axis=(0, 1)))
+    basis = _curves(residuals.reshape(-1, rounds) * precision, _LEAK)  # (T, q), orthonormal
+    coefficients = (residuals * precision) @ basis  # (m, K, q)
     shapes = basis / precision[:, None]
-    parts = [
-        _coordinate(coefficients, x[:, :, j], shapes / sd[:, j, None], residual[:, j] / sd[:, j])
-        for j in range(x.shape[2])
-    ]
-    return stack(parts, floor=floor)
+    columns = [(inputs[:, :, j], residual[:, j], sd[:, j]) for j in active]
+    return stack([_coordinate(coefficients, shapes, *column) for column in columns])
 
 
-def float32_noise(
-    returned: Any, residuals: Any, inputs: Any, scale: float, *, residual_error: float = 2.0**-23
-) -> Array:
+def float32_noise(returned: Array, residuals: Array, inputs: Array, scale: float) -> Array:
     """Standard deviation (T, d) of gradient sums read from float32 models (decoders.md section 4).
 
     returned: (T, d), the models sent back; scale: what turns a difference of models into a sum of
     gradients (m / learning rate); residuals (m, K, T) and inputs (m, K, d) as in
-    :func:`from_factors`; residual_error: rounding of one residual (a sigmoid is good to 2^-24 and
-    its argument adds as much again).
+    :func:`from_factors`.
 
     Adds, in squares: the rounding of the returned model, ulp(theta') scale / sqrt(12); the
-    rounding of each residual; the rounding of the products, taken as coherent; and that of the
-    running sum. The candidate with the larger error counts. On Adult the true error had
-    0.8 to 1.1 times this root mean square.
+    rounding of each residual (a sigmoid is good to 2^-24 and its argument adds as much again); the
+    rounding of the products, taken as coherent; and that of the running sum. The candidate with
+    the larger error counts. On Adult the true error had 0.8 to 1.1 times this root mean square.
     """
-    back = finite("returned models", returned)
-    r, x = finite("residuals", residuals), finite("inputs", inputs)
-    ulp = np.spacing(np.abs(back).astype(np.float32)).astype(np.float64)
-    variance = (ulp * scale) ** 2 / 12.0
-    arithmetic = np.zeros_like(variance)
-    for k in range(r.shape[1]):
-        absolute = np.abs(r[:, k]).T @ np.abs(x[:, k])
-        running = (r[:, k].T @ x[:, k]) ** 2 * (x[:, k] != 0).sum(axis=0)
-        single = residual_error**2 * (x[:, k] ** 2).sum(axis=0)
-        arithmetic = np.maximum(arithmetic, single + UNIT_ROUNDOFF_32**2 * (absolute**2 + running))
-    return np.asarray(np.sqrt(variance + arithmetic), dtype=np.float64)
+    ulp = np.spacing(np.abs(returned).astype(np.float32)).astype(np.float64)
+    arithmetic = np.zeros_like(ulp)
+    for k in range(residuals.shape[1]):
+        r, x = residuals[:, k], inputs[:, k]
+        products = (np.abs(r).T @ np.abs(x)) ** 2
+        running = (r.T @ x) ** 2 * (x != 0).sum(axis=0)
+        each = 4 * (x**2).sum(axis=0)
+        arithmetic = np.maximum(arithmetic, UNIT_ROUNDOFF_32**2 * (each + products + running))
+    return np.asarray(np.sqrt((ulp * scale) ** 2 / 12.0 + arithmetic), dtype=np.float64)
 
 
 def _curves(series: Array, leak: float) -> Array:
@@ -133,9 +111,13 @@ def _curves(series: Array, leak: float) -> Array:
     return basis if q < rounds else np.eye(rounds)
 
 
-def _coordinate(coefficients: Array, values: Array, shapes: Array, residual: Array) -> Measurement:
-    """One input coordinate's series, reduced. shapes (T, q) and residual (T,) are whitened."""
-    curves, upper = linalg.qr(shapes, mode="economic", check_finite=False)
+def _coordinate(
+    coefficients: Array, shapes: Array, values: Array, residual: Array, sd: Array
+) -> Measurement:
+    """One input coordinate's series, reduced. shapes (T, q): the curves; values (m, K): the input;
+    residual and sd (T,): what is observed of it and the noise."""
+    curves, upper = linalg.qr(shapes / sd[:, None], mode="economic", check_finite=False)
+    residual = residual / sd
     inside = curves.T @ residual
     outside = residual - curves @ inside
     spare = residual.size - inside.size
@@ -152,12 +134,3 @@ def _coordinate(coefficients: Array, values: Array, shapes: Array, residual: Arr
         spare_rows=part.spare_rows + spare,
         spare_chi2=part.spare_chi2 + chi2 / raised**2,
     )
-
-
-def _noise(noise: Any, shape: tuple[int, int]) -> Array:
-    sd = finite("noise", noise)
-    if sd.shape not in ((), shape):
-        raise FixData(f"noise has shape {sd.shape}; expected a number or {shape}")
-    if not (sd > 0).all():
-        raise FixData("noise: standard deviations must be positive")
-    return np.broadcast_to(sd, shape)

@@ -27,9 +27,8 @@ from overheard.decoding.posterior import CERTAIN, believable, decode
 Array = NDArray[np.float64]
 Groups = NDArray[np.intp]
 
-MOST_MULTISETS = 20_000
-"""Of candidates among records alike, that are listed; of more the nearest whole numbers are
-looked at."""
+MOST_MULTISETS = 100_000
+"""Of candidates among records alike, that are listed; where there are more, `decode` answers."""
 
 
 def same_rows(rows: Any) -> Groups:
@@ -48,90 +47,50 @@ def decode_tied(measurement: Measurement, groups: Groups, prior: Any = None) -> 
     its size. The linear solve answers if it is certain; otherwise the answer of `decode` is
     averaged over each group. The prior must agree within groups.
     """
-    p0 = check_prior(prior, measurement.records, measurement.candidates)
-    alone = len(np.unique(groups)) == len(groups)
-    if not (alone and measurement.rank >= measurement.unknowns):  # else `decode` begins with it
-        solved = linear_solve(measurement, groups, p0)
-        if solved is not None:
-            return solved
-    answer = decode(measurement, p0)
+    solved = linear_solve(measurement, groups, prior)
+    if solved is not None:
+        return solved
+    answer = decode(measurement, prior)
     return replace(answer, probabilities=group_means(answer.probabilities, groups))
 
 
 def linear_solve(measurement: Measurement, groups: Groups, prior: Any = None) -> Posterior | None:
     """One Gaussian posterior, rounded to whole counts; None unless it leaves no doubt.
 
-    Tried when there are equations enough for the dimensions that the distinct records' candidates
-    span. Those may be fewer than the free indicators: with one output the gradients of (value,
-    class) pairs are multiples of one vector a value, and two numbers a record decide among four
-    points of a plane. Method "linear_solve", or "counts" where there are ties.
+    It needs equations enough for the dimensions that the distinct records' candidates span. Those
+    may be fewer than the free indicators: with one output the gradients of (value, class) pairs are
+    multiples of one vector a value, and two numbers a record decide among four points of a plane.
+    Method "linear_solve", or "counts" where there are ties.
     """
     p0 = check_prior(prior, measurement.records, measurement.candidates)
-    first, sizes = np.unique(groups, return_index=True)[1], np.bincount(groups)
-    if not 0 < _dimensions(measurement.features[first, 1:], measurement.rank) <= measurement.rank:
+    if not measurement.rank:
         return None
+    first, sizes = np.unique(groups, return_index=True)[1], np.bincount(groups)
     trusted = believable(measurement).capped(PRECISION)
     features, p = trusted.features[first], p0[first]
     sites, shift = moment_sites(p)
     sites = sites / sizes[:, None, None]
     precision, shift = cavities(features[:, 1:], trusted.total, sites, shift)
-    counts, doubt = tilt(p, precision, shift), 0.0
-    doubt = float(1.0 - counts[sizes == 1].max(axis=1).min(initial=1.0))
+    counts = tilt(p, precision, shift)
+    doubt = 1.0 - counts.max(axis=1)
     for group in np.flatnonzero(sizes > 1):
-        found = _whole(p[group], int(sizes[group]), precision[group], shift[group], sites[group])
-        if found is None:
+        if comb(p.shape[1] + int(sizes[group]) - 1, int(sizes[group])) > MOST_MULTISETS:
             return None
-        counts[group], doubt = found[0], max(doubt, found[1])
-    if doubt > CERTAIN:
-        return None
+        chosen = combinations_with_replacement(range(p.shape[1]), sizes[group])
+        listed = (np.array(list(chosen))[:, :, None] == np.arange(p.shape[1])).sum(axis=1)
+        free = listed[:, 1:]
+        logits = listed @ np.log(np.maximum(p[group], 1e-300))
+        logits += free @ shift[group] - special.gammaln(listed + 1).sum(axis=1)
+        logits -= 0.5 * np.einsum("na,ab,nb->n", free, precision[group], free)
+        chances = special.softmax(logits)
+        counts[group], doubt[group] = chances @ listed, 1.0 - chances.max()
     left = trusted.total - np.tensordot(counts.round(), features, 2)
     chi2, equations = float(left @ left) + trusted.spare_chi2, trusted.rank + trusted.spare_rows
-    if not fits(chi2, equations):
+    if doubt.max() > CERTAIN or not fits(chi2, equations):
         return None
-    return Posterior(
-        (counts / sizes[:, None])[groups],
-        chi2 / equations,
-        measurement.rank,
-        count_unknowns(p0),
-        1,
-        True,
-        "linear_solve" if len(first) == len(groups) else "counts",
-    )
-
-
-def _dimensions(differences: Array, most: int) -> int:
-    """How many dimensions every record's candidates (n, K - 1, r) span, all together."""
-    records, free, _ = differences.shape
-    if records * free <= most:
-        return int(records * free)  # at most so many: enough to try
-    lengths = np.linalg.svd(differences, compute_uv=False)
-    return int((lengths > 1e-9 * lengths.max(axis=1, keepdims=True, initial=0.0)).sum())
-
-
-def _whole(
-    prior: Array, size: int, precision: Array, shift: Array, site: Array
-) -> tuple[Array, float] | None:
-    """Counts (K,) of the candidates among ``size`` records alike, and the chance of all others.
-
-    precision, shift: the cavity; site: the Gaussian in place of the prior.
-    """
-    if comb(len(prior) + size - 1, size) > MOST_MULTISETS:
-        covariance = np.linalg.inv(precision + site)
-        mean = covariance @ (shift + site @ (size * prior[1:]))
-        free = mean.round()
-        if (free < 0).any() or free.sum() > size:
-            return None
-        # odds of the next whole number against the nearest one
-        gap = np.maximum(1 - 2 * np.abs(mean - free), 0.0)
-        odds = np.exp(-gap / (2 * np.maximum(np.diagonal(covariance), 1e-300)))
-        return np.append(size - free.sum(), free), float(odds.max())
-    listed = np.array(list(combinations_with_replacement(range(len(prior)), size)))
-    counts = (listed[:, :, None] == np.arange(len(prior))).sum(axis=1).astype(np.float64)
-    free = counts[:, 1:]
-    logits = counts @ np.log(np.maximum(prior, 1e-300)) - special.gammaln(counts + 1).sum(axis=1)
-    logits += free @ shift - 0.5 * np.einsum("na,ab,nb->n", free, precision, free)
-    chances = special.softmax(logits)
-    return chances @ counts, float(1.0 - chances.max())
+    method = "linear_solve" if len(first) == len(groups) else "counts"
+    shares, unknowns = (counts / sizes[:, None])[groups], count_unknowns(p0)
+    return Posterior(shares, chi2 / equations, measurement.rank, unknowns, 1, True, method)
 
 
 def group_means(probabilities: Array, groups: Groups) -> Array:

@@ -15,24 +15,18 @@ from numpy.typing import NDArray
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
 from overheard.errors import FixConfig, FixData, ListenLonger
 from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, check_budget, scope, silent
+from overheard.evaluation.baselines import Imputer
+from overheard.evaluation.calibration import calibration, joined
 from overheard.evaluation.decision import pooled_evidence, share_p_value, smaller_p_value
+from overheard.evaluation.intervals import clustered_interval
 from overheard.evaluation.notes import notes_of
-from overheard.evaluation.record import (
-    AttackInfo,
-    Audit,
-    Failed,
-    Finding,
-    Pooled,
-    Run,
-    Skipped,
-)
+from overheard.evaluation.record import AttackInfo, Audit, Failed, Finding, Pooled, Run, Skipped
 from overheard.evaluation.replay import replays
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
-from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, answers_in, scorer_of
-from overheard.evaluation.sureness import joined, sureness
+from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, Scoring, answers_in, scorer_of
 from overheard.foreign.limits import check
 from overheard.programs.program import Told
-from overheard.questions.question import Metric, Topic, by_question, grouped
+from overheard.questions.question import Metric, by_question, grouped
 from overheard.transcript.observe import EVERYBODY, observe, told_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
@@ -56,7 +50,8 @@ class AuditOptions:
     are.
 
     ``share``: only every n-th (target, client) and every n-th replay, from the k-th on, as (k, n):
-    several processes that keep what they find in one place do an audit together.
+    several processes that keep what they find in one place do an audit together. ``imputer``: what
+    was fitted for the imputation baselines already, of the same recording and seed.
 
     Of the whole audit only (`evaluation.complete`): ``rounds``, what the first rounds alone would
     have told; ``ladder``, what adversaries learn who know less and less of the clients
@@ -73,6 +68,7 @@ class AuditOptions:
     ladder: bool = False
     demographics: tuple[str, ...] = ()
     share: tuple[int, int] = (0, 1)
+    imputer: Imputer | None = None
 
 
 def audit(
@@ -113,6 +109,7 @@ def audit(
     if keys := tuple(targets):
         asked = chosen_targets(asked, keys, "the recording")
     whole = {t for t in asked if t.asked.together}
+    how = Scoring(options.rows, options.imputer or Imputer(seed))
     outcomes: list[Scored | Skipped | Failed] = []
     steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
     first, every = options.share
@@ -138,9 +135,8 @@ def audit(
             continue
         try:
             view = observe(recording, threat, target, client)
-            target.asked.check(view)
             answers = answers_in(recording, target)
-            scorer = scorer_of(recipe, truth, target, view, seed, answers, options.rows)
+            scorer = scorer_of(recipe, truth, target, view, seed, answers, how)
         except (ListenLonger, FixData) as error:
             outcomes += [_skip(a, client, target, str(error)) for a in matching]
             continue
@@ -250,14 +246,11 @@ def _p_value(
 
 def _pool(scored: Sequence[Scored], listening: frozenset[str]) -> Iterable[Pooled]:
     groups = grouped(scored, lambda s: (s.finding.topic, s.finding.attack))
-    free: dict[Topic, list[dict[str, Array]]] = {}
-    for (topic, attack), members in groups.items():
-        if attack not in listening:
-            units = {m.finding.client: m.units for m in members}
-            free.setdefault(topic, []).append(units)
+    guessed = [(key[0], of) for key, of in groups.items() if key[1] not in listening]
+    free = [(topic, {m.finding.client: m.units for m in of}) for topic, of in guessed]
     for (topic, attack), members in groups.items():
         reliable = [m for m in members if not m.finding.flag]
-        pooled = _pooled(attack, reliable or members, free.get(topic, []))
+        pooled = _pooled(attack, reliable or members, [own for t, own in free if t == topic])
         flag = "" if reliable else members[0].finding.flag
         yield pooled.model_copy(update={"flagged": len(members) - len(reliable), "flag": flag})
 
@@ -265,18 +258,20 @@ def _pool(scored: Sequence[Scored], listening: frozenset[str]) -> Iterable[Poole
 def _pooled(attack: str, members: Sequence[Scored], free: Sequence[Mapping[str, Array]]) -> Pooled:
     first, metric = members[0].finding, members[0].finding.measure
     if first.topic.together:  # there is nothing to pool
-        own = first.model_dump(include=set(Pooled.model_fields) - {"flag", "oversure"})
+        own = first.model_dump(include=set(Pooled.model_fields) - {"flag", "overconfident"})
         return Pooled(**own, clients=first.n)
     units = np.concatenate([m.units for m in members])
     value = float(units.mean())
-    low, high = metric.pooled([m.units for m in members])
+    low, high = clustered_interval([m.units for m in members], share=metric.hits)
+    low = max(low, 0.0)
     posteriors = [m.posterior for m in members if m.posterior is not None]
     imputed = [m.imputed for m in members if m.imputed is not None]
-    stranger = np.concatenate(imputed) if len(imputed) == len(members) else None
+    by_imputation = np.concatenate(imputed) if len(imputed) == len(members) else None
+    contradicted = [m.finding.overconfident for m in members if m.finding.overconfident]
     told: dict[str, Any] = {
-        "imputation": None if stranger is None else float(stranger.mean()),
-        "oversure": next((m.finding.oversure for m in members if m.finding.oversure), ""),
-        "sure": sureness(joined(posteriors), bins=True) if posteriors else None,
+        "imputation": None if by_imputation is None else float(by_imputation.mean()),
+        "overconfident": next(iter(contradicted), ""),
+        "calibration": calibration(joined(posteriors), bins=True) if posteriors else None,
     }
     if metric.share:
         sizes = np.array([m.finding.n for m in members])
@@ -288,17 +283,17 @@ def _pooled(attack: str, members: Sequence[Scored], free: Sequence[Mapping[str, 
         # of many chances the binomial of their mean has the longest tail (Hoeffding 1956)
         chances = [max(m.finding.majority or 0.0, m.finding.imputation or 0.0) for m in members]
         chance = float(np.average(chances, weights=sizes))
-        claims = bool(whole) or any(m.finding.oversure for m in members)
+        claims = bool(whole) or bool(contradicted)
         bits = pooled_evidence(gains) if claims else None
         if metric.hits:
             told["p_value"] = share_p_value(int(units.sum()), len(units), chance, bits)
     else:
-        told["lift"] = None if stranger is None else metric.gain(value, told["imputation"])
+        told["lift"] = None if by_imputation is None else metric.gain(value, told["imputation"])
         clients = [m.finding.client for m in members]
         guesses = [
             np.concatenate([own[c] for c in clients]) for own in free if set(clients) <= set(own)
         ]
-        told["p_value"] = _p_value(metric, units, stranger, guesses)
+        told["p_value"] = _p_value(metric, units, by_imputation, guesses)
     return Pooled(
         attack=attack,
         question=first.question,

@@ -1,18 +1,17 @@
-"""What would be known without listening: the majority guess and a stranger's imputation; and what
-theory promises an attack at least.
+"""What would be known without listening: the majority guess and imputation from the other clients'
+records; and what theory promises an attack at least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.stranger import beforehand, remembered
+from overheard.attacks.stranger import beforehand
 from overheard.evaluation.metrics import client_losses, local_optimum
 from overheard.programs.program import Told
 from overheard.programs.recipe import Recipe
@@ -33,57 +32,104 @@ def majority_share(column: NDArray[Any], values: tuple[Value, ...]) -> float:
 
 @dataclass(frozen=True)
 class Imputed:
-    """A stranger's guess: which records it gets right, and log2 of the probability that it gives
-    to each record's true value. ``prior``: the same of what the adversary knows beforehand, where
-    auxiliary records tell it something."""
+    """What imputation guesses: which records it gets right, and log2 of the probability that it
+    gives to each record's true value. ``prior``: the same of what the adversary knows before
+    listening, where auxiliary records tell it something."""
 
     hits: Array
     log2: Array
     prior: Array | None = None
 
 
-def imputation(
-    recipe: Told,
-    truth: Mapping[str, Records],
-    client: str,
-    column: str,
-    values: tuple[Value, ...],
-    seed: int,
-    parts: tuple[str, ...] = (),
-) -> Imputed | None:
-    """What a stranger would guess with labelled records from elsewhere.
+class Imputer:
+    """Imputation from the other clients' records, for all secrets and clients of one audit.
 
-    A logistic regression and gradient-boosted trees of the secret given the public attributes and
-    the label are trained on the OTHER clients' records; the one that cross-validates better there
-    (log-loss) is scored on this client. ``parts``: the columns that make up the secret, where they
-    are several. None with a single client, or where the others show one value only.
+    Of a linear model and gradient-boosted trees the kind is chosen once for a secret, by
+    cross-validation over all clients' records (log-loss, or absolute error of labels); then one
+    model is fitted for each held-out client, on the OTHER clients' records alone. That the choice
+    has seen the held-out client too can only make the baseline better. What was fitted is kept as
+    long as this object is: rounds, knowledge and attacks are all compared with the same model.
     """
-    others = [name for name in truth if name != client]
-    if not others:
-        return None
-    x = np.concatenate([_public(recipe, truth[o], parts or (column,)) for o in others])
-    s = np.concatenate([positions(truth[o][column], values) for o in others])
-    rng = stream(seed, "imputation", column)  # not in the client's name: that must not matter
-    x, s = _some(x, s, rng)
-    counts = np.bincount(s, minlength=len(values))
-    if (counts > 0).sum() < 2:
-        return None
-    best = _learned(x, s, int(min(3, counts[counts > 0].min())), rng)
-    mine = _public(recipe, truth[client], parts or (column,))
-    wanted = positions(truth[client][column], values)
-    hits = np.asarray(best.predict(mine) == wanted, dtype=np.float64)
-    p = np.zeros((len(wanted), len(values)))
-    p[:, best.classes_] = best.predict_proba(mine)
-    # never surer than so many records allow: one more record might have had any value
-    p = (len(s) * p + 1) / (len(s) + len(values))
-    return Imputed(hits, np.log2(p[np.arange(len(wanted)), wanted]))
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._tables: dict[Any, dict[str, tuple[Array, NDArray[Any]]]] = {}
+        self._kinds: dict[Any, Any] = {}
+        self._models: dict[Any, Any] = {}
+
+    def values(
+        self,
+        recipe: Told,
+        truth: Mapping[str, Records],
+        client: str,
+        column: str,
+        values: tuple[Value, ...],
+        parts: tuple[str, ...] = (),
+    ) -> Imputed | None:
+        """The secret, given the public attributes and the label.
+
+        ``parts``: the columns that make up the secret, where they are several. None with a single
+        client, or where the others show one value only.
+        """
+        secret = parts or (column,)
+
+        def table(records: Records) -> tuple[Array, NDArray[Any]]:
+            return _public(recipe, records, secret), positions(records[column], values)
+
+        found = self._fitted((column, values, secret), truth, client, table)
+        if found is None:
+            return None
+        model, n = found
+        mine, wanted = table(truth[client])
+        p = np.zeros((len(wanted), len(values)))
+        p[:, model.classes_] = model.predict_proba(mine)
+        hits = np.asarray(model.predict(mine) == wanted, dtype=np.float64)
+        # never surer than so many records allow: one more record might have had any value
+        p = (n * p + 1) / (n + len(values))
+        return Imputed(hits, np.log2(p[np.arange(len(wanted)), wanted]))
+
+    def label_errors(self, recipe: Told, truth: Mapping[str, Records], client: str) -> Array | None:
+        """Absolute errors of the labels, given the inputs, in the label's own units."""
+
+        def table(records: Records) -> tuple[Array, NDArray[Any]]:
+            return encode(recipe.encoding, records), records[recipe.target.column]
+
+        found = self._fitted(("", recipe.target.column), truth, client, table)
+        if found is None:
+            return None
+        inputs, labels = table(truth[client])
+        return np.asarray(np.abs(found[0].predict(inputs) - labels), dtype=np.float64)
+
+    def _fitted(
+        self,
+        secret: tuple[Any, ...],
+        truth: Mapping[str, Records],
+        client: str,
+        table: Callable[[Records], tuple[Array, NDArray[Any]]],
+    ) -> tuple[Any, int] | None:
+        """The model that has not seen a client, and of how many records it is; None of nothing to
+        learn from."""
+        if (secret, client) not in self._models:
+            if secret not in self._tables:
+                self._tables[secret] = {name: table(held) for name, held in truth.items()}
+            tables = self._tables[secret]
+            others = [tables[name] for name in tables if name != client]
+            x, y = _some(others, self.seed)
+            found = None
+            if len(y) and (y.dtype.kind != "i" or len(np.unique(y)) > 1):
+                if secret not in self._kinds:
+                    self._kinds[secret] = _better(*_some([*tables.values()], self.seed), self.seed)
+                found = _kinds(y, self.seed)[self._kinds[secret]].fit(x, y), len(y)
+            self._models[secret, client] = found
+        made: tuple[Any, int] | None = self._models[secret, client]
+        return made
 
 
-def best_stranger(
+def best_imputation(
     view: View, others: Imputed | None, column: NDArray[Any], values: tuple[Value, ...]
 ) -> Imputed | None:
     """The better of two who do not listen: ``others`` holds other clients' records, the second
-    only what the adversary of this view does (`attacks.front.beforehand`, every decoder's prior).
+    only what the adversary of this view does (every decoder's prior).
 
     What is better is judged by the truth, for hits and for probabilities: nobody who listens is
     credited with what either of them knows.
@@ -110,75 +156,55 @@ def _public(recipe: Told, records: Records, secret: tuple[str, ...]) -> Array:
     return np.column_stack([public, recipe.target.encode(records)])
 
 
-def imputed_label_errors(
-    recipe: Told, truth: Mapping[str, Records], client: str, seed: int
-) -> Array | None:
-    """Absolute errors of a stranger who predicts this client's labels from its inputs.
-
-    A ridge regression and gradient-boosted trees of the label are trained on the OTHER clients'
-    records; the one that cross-validates better there is scored here, in the label's own units.
-    """
-    others = [name for name in truth if name != client]
-    if not others:
-        return None
-    x = np.concatenate([encode(recipe.encoding, truth[o]) for o in others])
-    y = np.concatenate([truth[o][recipe.target.column] for o in others])
-    rng = stream(seed, "imputed labels")
-    x, y = _some(x, y, rng)
-    best = _learned(x, y, 3 if len(y) >= 6 else 1, rng)
-    mine = truth[client]
-    predicted = best.predict(encode(recipe.encoding, mine))
-    return np.asarray(np.abs(predicted - mine[recipe.target.column]), dtype=np.float64)
-
-
-def _some(x: Array, y: NDArray[Any], rng: np.random.Generator) -> tuple[Array, NDArray[Any]]:
+def _some(tables: Sequence[tuple[Array, NDArray[Any]]], seed: int) -> tuple[Array, NDArray[Any]]:
     """Of very many records as many as it takes."""
+    if not tables:
+        return np.zeros((0, 1)), np.zeros(0)
+    x, y = (np.concatenate(part) for part in zip(*tables, strict=True))
     if len(y) <= MOST_RECORDS:
         return x, y
-    kept = rng.choice(len(y), MOST_RECORDS, replace=False)
+    kept = stream(seed, "imputation").choice(len(y), MOST_RECORDS, replace=False)
     return x[kept], y[kept]
 
 
-_LEARNED: dict[str, Any] = {}
-
-
-def _learned(x: Array, y: NDArray[Any], folds: int, rng: np.random.Generator) -> Any:
-    """Of a linear model and gradient-boosted trees the one that cross-validates better, fitted."""
-    seeds = tuple(int(rng.integers(2**31)) for _ in range(2 if folds >= 2 else 1))
-    return remembered(_LEARNED, partial(_better, x, y, folds, seeds), x, y, folds, seeds)
-
-
-def _better(x: Array, y: NDArray[Any], folds: int, seeds: tuple[int, ...]) -> Any:
-    """Whole numbers ``y`` are classes. With fewer than two folds it is the linear model."""
+def _kinds(y: NDArray[Any], seed: int) -> list[Any]:
+    """A linear model and boosted trees, not fitted yet; whole numbers ``y`` are classes."""
     from sklearn import ensemble, linear_model
-    from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    trees = {"max_iter": 60, "learning_rate": 0.1, "max_leaf_nodes": 15, "random_state": seeds[0]}
+    trees = {"max_iter": 60, "learning_rate": 0.1, "max_leaf_nodes": 15, "random_state": seed}
     if y.dtype.kind == "i":
         linear = make_pipeline(StandardScaler(), linear_model.LogisticRegression(max_iter=500))
-        boosted, splitting = ensemble.HistGradientBoostingClassifier(**trees), StratifiedKFold
+        return [linear, ensemble.HistGradientBoostingClassifier(**trees)]
+    return [linear_model.Ridge(1.0), ensemble.HistGradientBoostingRegressor(**trees)]
+
+
+def _better(x: Array, y: NDArray[Any], seed: int) -> int:
+    """Which kind cross-validates better; the linear one where there are too few records to say."""
+    from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
+
+    if y.dtype.kind == "i":
+        folds, splitting = int(min(3, np.unique(y, return_counts=True)[1].min())), StratifiedKFold
         measure = "neg_log_loss"  # on few records the share right often prefers the worse model
     else:
-        linear, measure = linear_model.Ridge(1.0), "neg_mean_absolute_error"
-        boosted, splitting = ensemble.HistGradientBoostingRegressor(**trees), KFold
-    models = [linear, boosted]
-    if folds >= 2:
-        split = splitting(folds, shuffle=True, random_state=seeds[1])
-        scores = [cross_val_score(m, x, y, cv=split, scoring=measure).mean() for m in models]
-        models = [models[int(np.argmax(scores))]]
-    return models[0].fit(x, y)
+        folds, splitting, measure = 3 * (len(y) >= 6), KFold, "neg_mean_absolute_error"
+    if folds < 2:
+        return 0
+    split = splitting(folds, shuffle=True, random_state=seed)
+    kinds = _kinds(y, seed)
+    scores = [cross_val_score(m, x, y, cv=split, scoring=measure).mean() for m in kinds]
+    return int(np.argmax(scores))
 
 
-def strange_group_means(
+def imputed_group_means(
     recipe: Told,
     truth: Mapping[str, Records],
     client: str,
     column: str,
     values: tuple[Value, ...],
 ) -> Array | None:
-    """The other clients' mean label in each group: what a stranger would guess for this client.
+    """The other clients' mean label in each group: what imputation guesses for this client.
 
     A group that no other client has gets the mean over all groups. None with a single client.
     """

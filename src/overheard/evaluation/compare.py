@@ -1,7 +1,7 @@
 """Two audits side by side: did leakage rise, and by more than chance?
 
 Per secret the strongest attack of each audit, all clients together. The same clients are paired,
-and their records too where both audits kept which of them were guessed right (`evaluation.hits`);
+and their records too where both audits kept which of them were guessed right (`hits_json`);
 where neither can be, the interval is made from the two intervals (Newcombe's hybrid score method).
 A difference counts when its interval excludes zero; the intervals of all rows hold together. For
 shares the lift over guessing is compared, so that a change of the guesses is no change of leakage.
@@ -9,19 +9,27 @@ shares the lift over guessing is compared, so that a change of the guesses is no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import hypot
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
 from scipy.special import ndtri
 
-from overheard.evaluation.hits import Hits, about
+from overheard.errors import FixRecording
+from overheard.evaluation.decision import best_of
 from overheard.evaluation.intervals import Changed, by_interval, by_record, by_share, mean_change
-from overheard.evaluation.judged import Judged, best_of, judge
 from overheard.evaluation.notes import few
-from overheard.evaluation.record import Audit, Failed, Finding, Pooled, Skipped, unfit_clients
+from overheard.evaluation.record import Audit, Failed, Finding, Part, Pooled, Skipped, first_wrong
+from overheard.evaluation.scoring import Scored
+from overheard.foreign.limits import check
+from overheard.foreign.notation import read_json
 from overheard.questions.question import Topic
 
 TOGETHER = 0.98
@@ -32,16 +40,6 @@ By = Literal["records", "clients", "nothing"]
 
 
 @dataclass(frozen=True)
-class Side:
-    attack: str
-    value: float
-    low: float
-    high: float
-    lift: float | None
-    n: int
-
-
-@dataclass(frozen=True)
 class Compared:
     """A secret in both audits. ``difference`` is how much more leaks in the second, in the units
     of the metric (shares: of the lift), with its interval; ``paired``: what was paired."""
@@ -49,8 +47,8 @@ class Compared:
     secret: str
     metric: str
     client: str | None
-    before: Side
-    after: Side
+    before: Finding | Pooled
+    after: Finding | Pooled
     difference: float
     low: float
     high: float
@@ -82,8 +80,14 @@ class Comparison:
         return any(row.change == "rose" for row in self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        rows = [asdict(row) | {"change": row.change} for row in self.rows]
-        return asdict(self) | {"rows": rows, "rose": self.rose}
+        side = {"attack", "value", "low", "high", "lift", "n"}
+        rows = [
+            vars(row)
+            | {name: getattr(row, name).model_dump(include=side) for name in ("before", "after")}
+            | {"change": row.change}
+            for row in self.rows
+        ]
+        return vars(self) | {"rows": rows, "rose": self.rose}
 
 
 def compare(
@@ -94,11 +98,12 @@ def compare(
     ``hits``: which records each of them guessed right, where that was kept.
     """
     both = _Both(before, after, hits or ({}, {}))
-    levels = [judge(before), judge(after)]
-    lost = _lost(both, best_of(j for j in levels[0].pooled if j.reliable).values())
-    sides = [(*level.pooled, *(level.findings if clients else ())) for level in levels]
-    first, second = (best_of(j for j in side if j.reliable) for side in sides)
-    pairs = [(first[key].finding, second[key].finding) for key in first if key in second]
+    lost = _lost(both, best_of(row for row in before.pooled if row.reliable).values())
+    first, second = (
+        best_of(f for f in audit.everything if f.reliable and (clients or f.client is None))
+        for audit in (before, after)
+    )
+    pairs = [(first[key], second[key]) for key in first if key in second]
     level = 1 - (1 - TOGETHER) / max(len(pairs), 1)
     rows = tuple(both.compared(*pair, level) for pair in pairs)
     differs = []
@@ -114,10 +119,10 @@ def compare(
     if a != b and not differs:
         differs.append(f"audited clients: {few(sorted(a), 3)} and {few(sorted(b), 3)}")
     for which, audit in (("before", before), ("after", after)):
-        if unfit := unfit_clients(audit):
+        if audit.unfit:
             differs.append(
-                f"{which}, {few(sorted(unfit), 3)} did not train as declared, so that what was "
-                "found about them is no measurement"
+                f"{which}, {few(sorted(audit.unfit), 3)} did not train as declared, so that what "
+                "was found about them is no measurement"
             )
     if not rows and not lost:
         differs.append("no secret was measured in both")
@@ -133,10 +138,10 @@ def _findings(audit: Audit, best: Finding | Pooled) -> dict[str, Finding]:
     return {f.client: f for f in audit.findings if (f.attack, f.topic) == same}
 
 
-def _lost(both: _Both, first: Iterable[Judged]) -> tuple[str, ...]:
+def _lost(both: _Both, first: Iterable[Pooled]) -> tuple[str, ...]:
     """What learned most about a secret before and gave no answer now that can be relied on."""
     told = []
-    for strongest in (judged.finding for judged in first):
+    for strongest in first:
         was, now = (_findings(x, strongest) for x in (both.before, both.after))
         gone = [c for c, f in was.items() if not f.flag and (c not in now or now[c].flag)]
         if not gone:
@@ -175,8 +180,7 @@ class _Both:
             found = mean_change(changes, level)
             shift = _guessed([o for _, o in pairs]) - _guessed([b for b, _ in pairs])
             ends = (found[0] - shift, found[1] - shift, found[2] - shift)
-        sides = (_side(before), _side(after))
-        return Compared(_secret(before), before.metric, before.client, *sides, *ends, by)
+        return Compared(_secret(before), before.metric, before.client, before, after, *ends, by)
 
     def _pairs(
         self, before: Finding | Pooled, after: Finding | Pooled
@@ -186,7 +190,7 @@ class _Both:
             return []
         a, b = _findings(self.before, before), _findings(self.after, after)
         names = [c for c in a if c in b and before.client in (None, c)]
-        bad = unfit_clients(self.before) | unfit_clients(self.after)
+        bad = self.before.unfit | self.after.unfit
         if len(bad) < len(names):
             names = [c for c in names if c not in bad]
         return [(a[c], b[c]) for c in names if not a[c].flag and not b[c].flag]
@@ -245,8 +249,6 @@ def _leak(found: Finding | Pooled) -> tuple[float, float, float]:
     if metric.share:
         shift = 0.0 if found.lift is None else found.lift - found.value
         return found.value + shift, found.low + shift, found.high + shift
-    if metric.larger_leaks:
-        return found.value, found.low, found.high
     value, low, high = (-max(end, metric.same) for end in (found.value, found.high, found.low))
     return value, low, high
 
@@ -260,10 +262,6 @@ def compared_leaks(
     wide = float(ndtri((1 + level) / 2) / ndtri(0.975))
     below, above = hypot(b - b_low, a_high - a), hypot(b_high - b, a - a_low)
     return b - a, b - a - wide * below, b - a + wide * above
-
-
-def _side(found: Finding | Pooled) -> Side:
-    return Side(found.attack, found.value, found.low, found.high, found.lift, found.n)
 
 
 def _changed(before: Audit, after: Audit) -> tuple[tuple[str, str, str], ...]:
@@ -308,3 +306,100 @@ def _cautions(before: Audit, after: Audit) -> tuple[str, ...]:
     if len(versions) > 1:
         told.append(f"made by different versions: {', '.join(sorted(map(str, versions)))}")
     return tuple(told)
+
+
+# -------------------------------------------------------------- which records were guessed right
+
+HITS = "hits.json"
+"""Beside an audit, where it was asked for: one bit a record, attack and client.
+
+``audit.json`` holds nothing about single records. Whoever has the recording can run the attacks
+again, and with these bits knows the secrets; so the file is for its owner alone, and belongs where
+``truth/`` is.
+"""
+
+
+class About(NamedTuple):
+    """Whose guesses, about what, of which client."""
+
+    attack: str
+    question: str
+    attribute: str | None
+    client: str
+
+
+class Guessed(NamedTuple):
+    """``records``: a digest of the records asked about, in their order; ``right`` (n,)."""
+
+    records: str
+    right: NDArray[np.bool_]
+
+
+Hits = Mapping[About, Guessed]
+
+
+class _Line(Part):
+    attack: str
+    question: str
+    attribute: str | None
+    client: str
+    records: str
+    n: int = Field(ge=1)
+    right: str
+
+
+class _File(Part):
+    hits: Literal[1] = 1
+    lines: tuple[_Line, ...]
+
+
+def about(found: Finding | _Line) -> About:
+    return About(found.attack, found.question, found.attribute, found.client)
+
+
+def hits_json(outcomes: Iterable[Scored]) -> str:
+    """What ``hits.json`` holds of the shares of records guessed right."""
+    lines = [
+        _Line(
+            **about(one.finding)._asdict(),
+            records=one.records,
+            n=len(one.units),
+            right=base64.b64encode(np.packbits(one.units > 0.5).tobytes()).decode(),
+        )
+        for one in outcomes
+        if one.finding.measure.hits and one.records
+    ]
+    return _File(lines=tuple(lines)).to_json()
+
+
+def read_hits(file: Path, audit: Audit) -> Hits:
+    """The hits beside an audit; none if there is no such file. What contradicts the audit, or is
+    not what `hits_json` writes, is refused."""
+    if not file.exists() and not file.is_symlink():
+        return {}
+    try:
+        content = _File.model_validate(read_json(file))
+    except ValidationError as error:
+        raise FixRecording(f"{file}: holds no hits: {first_wrong(error)}") from error
+    check("rows", sum(line.n for line in content.lines), file)
+    known = {about(found): found for found in audit.findings}
+    found: dict[About, Guessed] = {}
+    for number, line in enumerate(content.lines):
+        finding, right = known.get(about(line)), _unpacked(line, f"{file}: line {number}")
+        if finding is None or finding.n != line.n or abs(finding.value - right.mean()) > 1e-9:
+            raise FixRecording(
+                f"{file}: line {number} is not what the audit beside it found; put back the file "
+                "that was written with it, or remove this one"
+            )
+        found[about(line)] = Guessed(line.records, right)
+    return found
+
+
+def _unpacked(line: _Line, where: str) -> NDArray[np.bool_]:
+    try:
+        raw = base64.b64decode(line.right, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise FixRecording(f"{where}: holds no hits: not base64") from error
+    if len(raw) != -(-line.n // 8):
+        raise FixRecording(f"{where}: holds no hits: {len(raw)} bytes for {line.n} records")
+    return np.unpackbits(np.frombuffer(raw, np.uint8), count=line.n).astype(np.bool_)

@@ -10,37 +10,201 @@ not with a probability of at most 5%, however many clients and attacks there are
   inherit what their secret had; Bretz, Maurer, Brannath and Posch 2009);
 - what is left over, once all clients of a secret are exposed, goes to the other secrets.
 
-Only what listened counts, and only where it may be relied on: an answer that flags itself supports
-nothing. A client whose messages the declared recipe does not reproduce may be exposed all the same:
-answers are held against the truth, and a wrong recipe only makes them worse. Simulated audits in
-which there is nothing to learn: ``reliability/null_audits.py``.
+"Unclear" is what the same rule would call exposed at an error of 15%: of audits in which there is
+nothing to learn, at most about one in seven says so of anything. Only what listened counts, and
+only where it may be relied on: an answer that flags itself supports nothing. A client whose
+messages the declared recipe does not reproduce may be exposed all the same: answers are held
+against the truth, and a wrong recipe only makes them worse. Simulated audits in which there is
+nothing to learn: ``reliability/null_audits.py``.
 
 Each look has one p-value (`share_p_value` and the three after it). The null hypothesis is always
 that the answer is no better than guessing without listening.
+
+`decided` writes the outcome into the audit: a level for every finding, and for every secret its
+level and its strongest finding, which is that of the highest level and of these the one with the
+largest margin over guessing. Reports, comparisons, curves and ladders read it there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom, hypergeom
 from scipy.stats import t as student_t
 
-from overheard.evaluation.record import Audit, Finding, Pooled
-from overheard.questions.question import Topic
+from overheard.questions.question import SKIPPED, Topic, grouped
 
+if TYPE_CHECKING:
+    from overheard.evaluation.record import Audit, Finding, Pooled
+
+Level = Literal["for comparison", "not measured", "no sign", "unclear", "exposed"]
+COMPARISON: Level = "for comparison"
+"""Of what does not listen, and is what attacks are compared with."""
+NOT_MEASURED: Level = "not measured"
+NO_SIGN: Level = "no sign"
+UNCLEAR: Level = "unclear"
+EXPOSED: Level = "exposed"
+LEVELS = (COMPARISON, NOT_MEASURED, NO_SIGN, UNCLEAR, EXPOSED)
+"""From the lowest to the highest."""
 ERROR = 0.05
 """Probability that an audit calls anything exposed that is not."""
+UNCLEAR_ERROR = 0.15
+"""Probability that an audit calls anything unclear or exposed of which nothing was learned."""
+UNFIT = "the declared recipe does not reproduce what the client sent"
+Found = TypeVar("Found", bound="Finding | Pooled")
+
+
+def strongest(found: Iterable[Found]) -> Found | None:
+    return max(found, key=lambda f: f.strength, default=None)
+
+
+def best_of(found: Iterable[Found]) -> dict[tuple[str | None, Topic], Found]:
+    """By client and secret what leaks most, in order of appearance."""
+    groups = grouped(found, lambda f: (f.client, f.topic))
+    return {key: max(group, key=lambda f: f.strength) for key, group in groups.items()}
+
+
+def decided(audit: Audit) -> dict[str, Any]:
+    """The audit's fields that follow from its others: findings and pooled ones with their levels,
+    the secrets, and the level of the whole."""
+    decisions = decide(audit, ERROR), decide(audit, UNCLEAR_ERROR)
+    findings = _levelled(audit, audit.findings, decisions)
+    pooled = _levelled(audit, audit.pooled, decisions)
+    secrets = [_secret(t, findings, pooled, t in decisions[0].topics) for t in _topics(audit)]
+    highest = max((s["level"] for s in secrets), key=LEVELS.index, default=NOT_MEASURED)
+    lacking = any(s["level"] == NOT_MEASURED for s in secrets)
+    level = NOT_MEASURED if highest == NO_SIGN and lacking else highest
+    return {"findings": findings, "pooled": pooled, "secrets": secrets, "level": level}
+
+
+def _topics(audit: Audit) -> list[Topic]:
+    """What was asked, in order; what was only skipped, or failed, comes last."""
+    infos = {info.name: info for info in audit.attacks}
+    seen = [f.topic for f in audit.everything]
+    measured = {(t.question, t.attribute) for t in seen}
+    for skip in (*audit.skipped, *audit.failed):
+        info = infos.get(skip.attack)
+        key = (info.question if info else skip.attack, skip.attribute)
+        if key not in measured and (info is None or info.listens):
+            seen.append(Topic(*key, SKIPPED))
+    return sorted(dict.fromkeys(seen), key=lambda t: t.skipped)
+
+
+def _secret(
+    topic: Topic, findings: Sequence[Finding], pooled: Sequence[Pooled], exposed: bool
+) -> dict[str, Any]:
+    """A `record.Secret`. "No sign" is said of all clients or not at all."""
+    about, over_all = ([f for f in rows if f.topic == topic] for rows in (findings, pooled))
+    best = {f.client: f for f in best_of(about).values()}
+    worst: Finding | Pooled | None = strongest(about)
+    together = strongest(over_all)
+    if exposed and (worst is None or worst.level != EXPOSED):
+        worst = together
+    doubts = {c: f.why for c, f in best.items() if f.level in (NOT_MEASURED, COMPARISON)}
+    level = NOT_MEASURED if worst is None or worst.level == COMPARISON else worst.level
+    return {
+        **topic._asdict(),
+        "level": NOT_MEASURED if level == NO_SIGN and doubts else level,
+        "attack": worst.attack if worst else "",
+        "client": worst.client if worst else None,
+        "pooled": together.attack if together else "",
+        "clients": len(best),
+        "exposed": sum(f.level == EXPOSED for f in best.values()),
+        "doubts": doubts,
+    }
+
+
+def _levelled(
+    audit: Audit, rows: Sequence[Found], decisions: tuple[Decision, Decision]
+) -> tuple[Found, ...]:
+    listening = audit.listening
+    guessed = (f for f in audit.everything if f.attack not in listening)
+    free = grouped(guessed, lambda f: (f.topic, f.client))
+    first: list[tuple[Found, float | None, Level, str]] = []
+    for f in rows:
+        others = [g.value for g in free.get((f.topic, f.client), [])]
+        guesses = [*([f.majority] if f.measure.share else others), f.imputation]
+        reference = f.measure.best(g for g in guesses if g is not None)
+        level, why = _level(f, reference, f.attack in listening, decisions)
+        first.append((f, reference, level, why))
+    lacking, unfit = _lacking(audit, first), audit.unfit
+    # told a wrong recipe an attack learns less than it could: what it shows all the same stands
+    all_unfit = bool(unfit) and unfit >= {f.client for f in audit.findings}
+    levelled: list[Found] = []
+    for f, reference, level, why in first:
+        strange = all_unfit if f.client is None else f.client in unfit
+        if level == NO_SIGN and _asked(f) in lacking:
+            level, why = NOT_MEASURED, lacking[_asked(f)]
+        elif level in (NO_SIGN, UNCLEAR) and strange:
+            level, why = NOT_MEASURED, UNFIT
+        new = {"reference": reference, "level": level, "why": why}
+        levelled.append(f.model_copy(update=new))  # type: ignore[arg-type]
+    return tuple(levelled)
+
+
+def _level(
+    found: Found, reference: float | None, listens: bool, decisions: tuple[Decision, Decision]
+) -> tuple[Level, str]:
+    """What a finding shows by itself, and why it is no measurement where it is none."""
+    if not listens:
+        return COMPARISON, ""
+    if found.flag:
+        return NOT_MEASURED, _flagged(found)
+    if decisions[0].exposed(found):
+        return EXPOSED, ""
+    # close to the client's own model, but maybe not as close as counts for it
+    nearer = found.measure.limit is not None and reference is not None and found.high < reference
+    untested = reference is None or found.p_value is None
+    if decisions[1].exposed(found) or nearer or untested:
+        return UNCLEAR, ""
+    if found.overconfident:
+        return NOT_MEASURED, f"{found.attack} does not fit: {found.overconfident}"
+    return NO_SIGN, ""
+
+
+_Asked = tuple[str, str | None, str | None]
+
+
+def _lacking(
+    audit: Audit, levels: Sequence[tuple[Found, float | None, Level, str]]
+) -> dict[_Asked, str]:
+    """Where one attack could not read a client, and why: what the others did not find there is left
+    open, and what none found over all clients (None) too."""
+    found = {_asked(f): why for f, _, _, why in levels if why}
+    questions = {info.name: info.question for info in audit.attacks if info.listens}
+    for f in audit.findings:
+        if f.flag and f.attack in questions:
+            found.setdefault(_asked(f), _flagged(f))
+    for broken in audit.failed:
+        if broken.attack in questions and not broken.doing:
+            key = (questions[broken.attack], broken.attribute, broken.client)
+            found.setdefault(key, f"{broken.attack} failed ({broken.error})")
+    for client in audit.unfit:
+        for f in audit.findings:
+            found.setdefault((f.question, f.attribute, client), UNFIT)
+    for (question, attribute, where), why in list(found.items()):
+        at = "" if where is None else f"at {where} "
+        found.setdefault((question, attribute, None), at + why)
+    return found
+
+
+def _asked(found: Finding | Pooled) -> _Asked:
+    return found.question, found.attribute, found.client
+
+
+def _flagged(found: Finding | Pooled) -> str:
+    return f"{found.attack} flags its own answer: {found.flag}"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """``levels``: by topic, and by topic and client, the p-value below which an attack's test
-    shows exposure; absent where nothing is exposed."""
+    """By topic, and by topic and client, the p-value below which an attack's test shows exposure;
+    absent where nothing is exposed."""
 
     topics: Mapping[Topic, float]
     clients: Mapping[tuple[Topic, str], float]
@@ -52,8 +216,8 @@ class Decision:
         return level is not None and found.p_value is not None and found.p_value <= level
 
 
-def decide(audit: Audit) -> Decision:
-    """What the audit's findings show together."""
+def decide(audit: Audit, error: float = ERROR) -> Decision:
+    """What the audit's findings show together, if it may err with this probability."""
     listening = audit.listening
     doubted: Counter[tuple[Topic, str]] = Counter()
     leaves: dict[Topic, dict[str, list[float]]] = {}
@@ -68,7 +232,7 @@ def decide(audit: Audit) -> Decision:
         whole = row.attack in listening and doubted[topic, row.attack] <= row.flagged
         if whole and not row.flag and p is not None and topic in attacks:
             attacks[topic].append(p)
-    level = dict.fromkeys(leaves, ERROR / max(len(leaves), 1))
+    level = dict.fromkeys(leaves, error / max(len(leaves), 1))
     topics: dict[Topic, float] = {}
     clients: dict[tuple[Topic, str], float] = {}
     waiting = list(leaves)
@@ -114,10 +278,10 @@ def share_p_value(hits: int, n: int, reference: float | None, evidence: float | 
     """That a share guessed right, or the probabilities behind it, beat guessing.
 
     Two tests, each paid for by doubling. The first: that many hits by someone who is right with
-    probability ``reference``, the better of the client's commonest value and a stranger (exact).
+    probability ``reference``, the better of the client's commonest value and imputation (exact).
     Accuracy is blind to rare values: finding the only positive among 300 moves it by a third of a
     per cent. The second therefore asks the probabilities. ``evidence`` bits are by how much they
-    beat the better of the client's own shares and the stranger's probabilities, as log2 of a
+    beat the better of the client's own shares and of imputation, as log2 of a
     likelihood ratio. Where the records' values are independent draws of which the adversary heard
     nothing, such a ratio has an expectation of at most 1 (the client's shares are the likeliest
     ones, which only makes it smaller: universal inference, Wasserman, Ramdas and Balakrishnan

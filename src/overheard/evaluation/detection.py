@@ -1,38 +1,31 @@
-"""Which clients have a property, as a ranked list; and how well does a guess tell them apart?
+"""Which clients have a property, as a ranked list?
 
-One attack on the whole federation. It works without ``truth/``: that is what an operator has.
-Whether it was right is said only when asked for, and only where the truth is there.
-
-The score is F1: of those accused and those that have the property, how many are both. It is set
-against accusing nobody and accusing everybody, which need no listening; where nobody has the
-property there is nothing to find, and any accusation is a false alarm.
+One attack on the whole federation, of the question ``property``. It works without ``truth/``: that
+is what an operator has. Whether it was right is said only when asked for, and only where the truth
+is there, by the question's own score.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from overheard.attacks import all_attacks, attack_named, is_slow, listens
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, ListenLonger
+from overheard.attacks import attack_named, is_slow, listens
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, ListenLonger
 from overheard.evaluation.attempt import NOT_RUN, Progress, silent
-from overheard.evaluation.intervals import RESAMPLES, share_interval
+from overheard.evaluation.audit import chosen_attacks
 from overheard.evaluation.record import Count, Part, Seconds
-from overheard.evaluation.scoring import finite
-from overheard.programs.records import Records, encode
-from overheard.questions.question import by_question
+from overheard.evaluation.scoring import finite, scorer_of
+from overheard.programs.records import encode
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import AuxiliaryData, LocalTraining, Sums, TargetRecord
-from overheard.transcript.observe import EVERYBODY, POSITIVE_COLUMN, observe
+from overheard.transcript.observe import EVERYBODY, observe, told_of
 from overheard.transcript.store import Recording
-from overheard.transcript.target import Target, client_property
+from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import Attack, View, launch
-
-Flags = NDArray[np.bool_]
 
 
 class Suspect(Part):
@@ -76,66 +69,13 @@ class Detection(Part):
     notes: tuple[str, ...] = ()
 
 
-def f1(chosen: Flags, positive: Flags) -> float:
-    """2 hits / (accused + positives); 1 where nobody is accused and nobody has the property."""
-    together = int(chosen.sum() + positive.sum())
-    return 2 * int((chosen & positive).sum()) / together if together else 1.0
-
-
-def f1_interval(
-    chosen: Flags, positive: Flags, rng: np.random.Generator, level: float = 0.95
-) -> tuple[float, float]:
-    """Bootstrap over clients, widened where it collapses.
-
-    A guess without a mistake has no spread to resample. But F1 = 2J / (1 + J) for the share J of
-    clients that are both among those that are either, and Wilson's interval of that share does not
-    collapse; the interval covers both. Where nobody is accused and nobody has the property there
-    is nothing to tell a good guess by, and the interval is all of [0, 1].
-    """
-    hit, either = chosen & positive, chosen | positive
-    if not either.any():
-        return 0.0, 1.0
-    picks = rng.integers(0, len(chosen), (RESAMPLES, len(chosen)))
-    both = hit[picks].sum(axis=1)
-    total = chosen[picks].sum(axis=1) + positive[picks].sum(axis=1)
-    usable = total > 0  # one of the resamples is, as good as surely
-    scores = 2 * both[usable] / total[usable]
-    ends = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2]).tolist()
-    ends += [2 * j / (1 + j) for j in share_interval(hit[either].astype(np.float64), level)]
-    value = f1(chosen, positive)
-    return float(min([*ends, value])), float(max([*ends, value]))
-
-
-def answers_of(truth: Mapping[str, Records], clients: tuple[str, ...]) -> Flags:
-    """Who has the property (N,), from ``truth/``."""
-    missing = [c for c in clients if c not in truth]
-    if missing:
-        raise FixRecording(
-            f"truth/ does not say whether {missing[0]!r} has the property; record again"
-        )
-    return np.array([truth[c][POSITIVE_COLUMN][0] > 0.5 for c in clients])
-
-
-def scores_of(guess: ClientProperty, answers: Flags) -> dict[str, float | int]:
-    """What stands beside F1: precision and recall (left out where undefined), Brier's score."""
-    chosen = guess.choice()
-    hits, accused, positives = (int(s.sum()) for s in (chosen & answers, chosen, answers))
-    made: dict[str, float | int] = {
-        "positives": positives,
-        "accused": accused,
-        "found": hits,
-        "false_alarms": accused - hits,
-        "brier": float(np.mean((guess.probabilities - answers) ** 2)),
-    }
-    if accused:
-        made["precision"] = hits / accused
-    if positives:
-        made["recall"] = hits / positives
-    return made
-
-
 def check_heard(view: View) -> None:
     """Refuse what no attack on a property can work with, and say what is missing."""
+    if Sums not in view.kinds:
+        raise ListenLonger(
+            f"{view.target.key!r} is asked of the sums of updates, which the threat model "
+            f"{view.threat!r} does not hear; audit as 'secure-server'"
+        )
     sums = view.know(Sums)
     sums.require(2, "telling clients apart")
     if (sums.participation == sums.participation[:, :1]).all():
@@ -177,6 +117,8 @@ def remarks(sums: Sums) -> dict[str, str]:
 
 PREFERRED = "matched_filter"
 """Tried first where no attack is named."""
+SCORES = ("positives", "accused", "found", "false_alarms", "brier", "precision", "recall")
+"""What is said of a score beside F1."""
 
 
 def detect(
@@ -188,22 +130,33 @@ def detect(
     progress: Progress = silent,
 ) -> Detection:
     """Rank the clients of a recording by the probability that they have the property."""
-    target = _target(recording, property_)
+    target = client_property(property_)
+    if target.key not in recording.targets:
+        raise FixConfig(
+            f"{recording.path}: side/ holds nothing to look for {property_!r} with; it was "
+            f"recorded for: {', '.join(recording.targets) or 'nothing'}; add [property] to the "
+            "simulation, or to the file of --with"
+        )
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to listen to")
     view = observe(recording, SECURE_SERVER, target, EVERYBODY)
-    target.asked.check(view)
-    sums = view.know(Sums)
+    check_heard(view)
     begin = time.perf_counter()
-    ran, guess = _first_that_runs(_candidates(attack, target), view, seed, progress)
+    ran, guess = _first_that_runs(attack, view, seed, progress)
     seconds = time.perf_counter() - begin
     scores: dict[str, float | int | str] | None = None
     if score:
-        answers = answers_of(recording.truth("Property", target.key), sums.clients)
-        scores = finite({"f1": f1(guess.choice(), answers), **scores_of(guess, answers)})
-    evidence = guess.evidence  # after every round, or after equally many
+        answers = recording.truth("Property", target.key)
+        recipe: Any = told_of(recording)  # which this question does not ask for
+        found = scorer_of(recipe, {}, target, view, seed, answers)(ran, guess, seconds).finding
+        scores = {"f1": found.value, **{k: v for k, v in found.details.items() if k in SCORES}}
+    sums, evidence = view.know(Sums), guess.evidence  # after every round, or after equally many
     rows = 0 if evidence is None else len(evidence)
     lines = () if evidence is None else zip(guess.clients, evidence.T.tolist(), strict=True)
+    details = finite(guess.diagnostics)
+    notes = [] if recording.closed else ["The recording was not closed: it was stopped."]
+    if flag := details.get("flag"):
+        notes.append(f"{ran.name} flags its own answer, which must not be relied on: {flag}")
     return Detection(
         recording=recording.path.name,
         property=target.column,
@@ -216,53 +169,35 @@ def detect(
         suspects=_ranked(guess, sums),
         curve_rounds=tuple(round(len(sums) * (row + 1) / rows) for row in range(rows)),
         curves=dict(lines),
-        diagnostics=finite(guess.diagnostics),
+        diagnostics=details,
         score=scores,
-        notes=() if recording.closed else ("The recording was not closed: it was stopped.",),
+        notes=tuple(notes),
     )
 
 
-def _target(recording: Recording, property_: str) -> Target:
-    target = client_property(property_)
-    if target.key not in recording.targets:
-        asked = by_question(map(Target.parse, recording.targets)).get(target.question, [])
-        there = ", ".join(t.column for t in asked) or "none"
-        raise FixConfig(
-            f"{recording.path}: side/ holds nothing to look for {property_!r} with; it was "
-            f"recorded for: {there}; add [property] to the simulation, or to the file of --with"
-        )
-    return target
-
-
-def _candidates(name: str, target: Target) -> list[Attack]:
-    known = by_question(attack_named(known) for known in all_attacks())
-    names = [attack.name for attack in known.get(target.question, [])]
-    if name:
-        attack = attack_named(name)
-        if name not in names:
-            raise FixConfig(
-                f"attack {name!r} answers the question {attack.question!r}; attacks on a property: "
-                f"{', '.join(names) or 'none'}"
-            )
-        return [attack]
-    order = sorted(names, key=lambda n: (n != PREFERRED, n))
-    return [a for a in map(attack_named, order) if not is_slow(a) and listens(a)]
-
-
 def _first_that_runs(
-    candidates: list[Attack], view: View, seed: int, progress: Progress
+    name: str, view: View, seed: int, progress: Progress
 ) -> tuple[Attack, ClientProperty]:
+    """The attack that is named, or the first that runs of those that are quick, and its answer."""
+    there = {a.name: a for a in chosen_attacks(()) if a.question == view.target.question}
+    if name and name not in there:
+        raise FixConfig(
+            f"attack {name!r} answers the question {attack_named(name).question!r}; attacks on a "
+            f"property: {', '.join(there) or 'none'}"
+        )
+    apply = [there[name]] if name else [a for a in there.values() if listens(a) and not is_slow(a)]
     reasons = []
-    for done, attack in enumerate(candidates):
-        progress(attack.name, done, len(candidates))
+    for done, attack in enumerate(sorted(apply, key=lambda a: (a.name != PREFERRED, a.name))):
+        progress(attack.name, done, len(apply))
         try:
             guess: ClientProperty = launch(attack, view, seed)
-            progress(attack.name, len(candidates), len(candidates))
-            return attack, guess
         except NOT_RUN as error:
-            if len(candidates) == 1:
+            if len(apply) == 1:
                 raise
             reasons.append(f"{attack.name}: {error}")
+        else:
+            progress(attack.name, len(apply), len(apply))
+            return attack, guess
     raise ChooseAnotherAttack(f"no attack could run: {'; '.join(reasons) or 'none is known'}")
 
 

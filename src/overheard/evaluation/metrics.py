@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from overheard.errors import FixData
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, encode, positions
-from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel
+from overheard.transcript.guess import AttributeValues, LocalModel
 
 Array = NDArray[np.float64]
 
@@ -142,24 +141,3 @@ def excess_losses(
 
     best = losses(optimum)
     return (losses(guess.parameters) - best) / max(float(best.mean()), 1e-12)
-
-
-def label_errors(guess: LabelValues, labels: NDArray[Any]) -> Array:
-    """Absolute error of each record's label, in the label's own units."""
-    if guess.values.shape != labels.shape:
-        raise FixData(f"{len(guess.values)} labels were guessed for {len(labels)} records")
-    return np.asarray(np.abs(guess.values - labels), dtype=np.float64)
-
-
-def group_mean_errors(
-    means: Array, groups: tuple[Value, ...], column: NDArray[Any], labels: NDArray[Any]
-) -> Array:
-    """Absolute error of the mean label of each group that the client has, in the label's units."""
-    there = np.isin(groups, column)
-    truth = [labels[column == group].mean() for group in np.asarray(groups)[there]]
-    return np.asarray(np.abs(means[there] - truth), dtype=np.float64)
-
-
-def in_groups_present(values: Array, groups: tuple[Value, ...], column: NDArray[Any]) -> Array:
-    """The entries of the groups that the client has, in the order of `group_mean_errors`."""
-    return values[np.isin(groups, column)]

@@ -7,19 +7,24 @@ apply are null, never NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from overheard.errors import FixRecording
+from overheard.evaluation.chance import CLOSE
+from overheard.evaluation.decision import LEVELS, NOT_MEASURED, Level, decided
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
-from overheard.questions.question import Metric, Topic, all_metrics, metric_named
-from overheard.transcript.knowledge import LISTENING
+from overheard.questions.question import Metric, Topic, all_metrics, grouped, metric_named
+from overheard.transcript.kind import Knowledge
+from overheard.transcript.knowledge import KINDS, Messages, SummedMessages, listens
 
 VERSION = 3
+MOST_SDS = 4.0
+"""Standard errors by which all clients' messages together may be longer than their replays."""
 LARGEST = 1e300
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -85,9 +90,9 @@ class _Measured(Part):
             ends = (low, value, high, told.get("majority"), told.get("imputation"))
             if any(end is not None and not -slack <= end <= 1 + slack for end in ends):
                 raise ValueError(f"a share outside 0 to 1 ({value:g}, {low:g} to {high:g})")
-        sure = told.get("sure")
-        if sure is not None and sure.certain > told["n"]:
-            raise ValueError(f"{sure.certain} of {told['n']} records are known")
+        claimed = told.get("calibration")
+        if claimed is not None and claimed.certain > told["n"]:
+            raise ValueError(f"{claimed.certain} of {told['n']} records are known")
         return self
 
 
@@ -109,8 +114,8 @@ class Bin(_Measured):
     high: float
 
 
-class Sureness(Part):
-    """How sure the adversary is of its guesses.
+class Calibration(Part):
+    """How sure the adversary is of its guesses, and whether it is right to be.
 
     ``bits``: gained per record over the client's own shares of the values; ``certain``: records
     whose value has a probability beyond 99%, of which ``certain_right`` are right; ``rows``: row
@@ -153,24 +158,45 @@ class _Compared(_About):
     imputation: float | None = None
     lift: float | None = None
     n: Count
-    sure: Sureness | None = None
+    calibration: Calibration | None = None
     evidence: float | None = None
     p_value: Probability | None = None
+    reference: float | None = None
+    level: Level = NOT_MEASURED
+    why: str = ""
+
+    @property
+    def reliable(self) -> bool:
+        """Whether it listened and does not flag its own answer."""
+        return self.level != LEVELS[0] and not getattr(self, "flag")  # noqa: B009
+
+    @property
+    def strength(self) -> tuple[int, float]:
+        """Orders what was learned, most last: by level, then by the margin over guessing; errors as
+        shares of a guess's error, turned round."""
+        metric, guess = self.measure, self.reference
+        if metric.share:
+            margin = self.value - (guess or 0.0) if self.lift is None else self.lift
+        else:
+            margin = -self.value / (guess if guess and metric.limit is None else 1.0)
+        return LEVELS.index(self.level), margin
 
 
 class Finding(_Compared):
     """What one attack learned about one client.
 
-    The files in `questions` say how each metric is made. Of shares, ``majority`` is the best
-    constant guess. ``imputation``: what a stranger with the other clients' records gets without
-    listening; ``lift``: how much more the attack tells than the better of the two; ``bound``: what
-    theory promises it at least. ``details`` holds the attack's own diagnostics and secondary
-    metrics; ``flag`` in it says why the answer must not be relied on, ``oversure`` that its
+    The files in `questions` say how each metric is made. ``majority``: what the best constant guess
+    gets; ``imputation``: what imputation from the other clients' records gets without listening;
+    ``lift``: how much more the attack tells than the better of the two; ``bound``: what theory
+    promises it at least. ``details`` holds the attack's own diagnostics and secondary
+    metrics; ``flag`` in it says why the answer must not be relied on, ``overconfident`` that its
     probabilities do not hold against the truth.
 
     ``evidence``: bits by which its probabilities beat the best guess without listening, over all
     records. ``p_value``: of one test that nothing was learned beyond such guesses, not corrected
-    for how many tests there are (see `overheard.evaluation.decision`).
+    for how many tests there are. What `overheard.evaluation.decision` makes of it: ``reference``,
+    the best guess without listening; ``level``, what the finding shows; ``why`` it is no
+    measurement, where it is none.
     """
 
     paper: str
@@ -187,9 +213,9 @@ class Finding(_Compared):
         return str(self.details.get("flag", ""))
 
     @property
-    def oversure(self) -> str:
+    def overconfident(self) -> str:
         """How its probabilities fail against the truth; empty if they do not."""
-        return str(self.details.get("oversure", ""))
+        return str(self.details.get("overconfident", ""))
 
 
 class Pooled(_Compared):
@@ -202,7 +228,7 @@ class Pooled(_Compared):
     clients: Count
     flagged: Count = 0
     flag: str = ""
-    oversure: str = ""
+    overconfident: str = ""
 
     @property
     def client(self) -> None:
@@ -218,11 +244,11 @@ class Heard(_About):
 
 class Climbed(_Measured):
     """What was learned about one client, or of all together (client ""), by an adversary who knew
-    less of it (`evaluation.rungs`).
+    less of it (`evaluation.complete`).
 
-    ``stranger``: who knows as much and does not listen; ``confidence``: how often the attack itself
-    expects to be right, where it says so; ``certain``: records known beyond 99%; ``seconds``: of a
-    processor; ``flag``: why the answer must not be relied on.
+    ``imputation``: by who knows as much and does not listen; ``confidence``: how often the attack
+    itself expects to be right, where it says so; ``certain``: records known beyond 99%;
+    ``seconds``: of a processor; ``flag``: why the answer must not be relied on.
     """
 
     rung: str
@@ -235,7 +261,7 @@ class Climbed(_Measured):
     low: float
     high: float
     majority: float | None = None
-    stranger: float | None = None
+    imputation: float | None = None
     confidence: float | None = None
     certain: Count = 0
     certain_right: Count = 0
@@ -281,7 +307,9 @@ class Replay(Part):
 
     ``rounds``: those replayed; ``round``: the one that tells most. Its message is ``off`` of its
     update's length from the replay, where random orders and noise leave replays up to
-    ``by_chance`` from each other (0: nothing is random). ``reason``: why it cannot be checked.
+    ``by_chance`` from each other (0: nothing is random); where chance has a part all messages are
+    ``longer`` than the replays by this part of themselves, with the standard error ``longer_sd``.
+    ``reason``: why it cannot be checked, or what does not fit.
     """
 
     client: str
@@ -290,7 +318,39 @@ class Replay(Part):
     round: Count | None = None
     off: Annotated[float, Field(ge=0)] | None = None
     by_chance: Annotated[float, Field(ge=0)] | None = None
+    longer: float | None = None
+    longer_sd: Annotated[float, Field(gt=0)] | None = None
     reason: str = ""
+
+
+class PooledRate(NamedTuple):
+    """By which part of themselves the messages of so many clients are longer than the declared rate
+    leads to, and its standard error."""
+
+    clients: int
+    off: float
+    sd: float
+
+    @property
+    def least(self) -> float:
+        """What it must be off by to be called wrong."""
+        return max(MOST_SDS * self.sd, CLOSE)
+
+    @property
+    def noticed(self) -> float:
+        """The factor that a rate must be off by to be noticed with 95%."""
+        return 1 + self.least + 1.645 * self.sd
+
+
+def pooled_rate(replays: Iterable[Replay]) -> PooledRate | None:
+    """Of all clients that fit, weighted by their certainty; None where nothing is random."""
+    fits = [(r.longer or 0.0, r.longer_sd) for r in replays if r.outcome == "fits"]
+    weighted = [(longer, sd**-2.0) for longer, sd in fits if sd]
+    total = sum(weight for _, weight in weighted)
+    if not total:
+        return None
+    off = sum(longer * weight for longer, weight in weighted) / total
+    return PooledRate(len(weighted), off, total**-0.5)
 
 
 class AttackInfo(Part):
@@ -304,7 +364,9 @@ class AttackInfo(Part):
     @property
     def listens(self) -> bool:
         """Whether it is an attack: it needs what clients say. The others are guesses."""
-        return not {kind.name for kind in LISTENING}.isdisjoint(self.needs)
+        kinds: tuple[type[Knowledge], ...] = (*KINDS, Messages, SummedMessages)
+        said = {kind.name for kind in kinds if listens([kind])}
+        return not said.isdisjoint(self.needs)
 
 
 class Run(Part):
@@ -329,8 +391,33 @@ class Run(Part):
     software: dict[str, str]
 
 
+class Secret(Part):
+    """One thing that was asked about every client, and the audit's answer.
+
+    ``attack`` and ``client``: whose finding is the strongest, whatever its level (client None: over
+    all together; attack "": there is none); ``pooled``: the strongest attack over all clients. Of
+    ``clients``, so many are ``exposed``; ``doubts``: those of which nothing was measured, and why.
+    """
+
+    question: str
+    attribute: str | None
+    metric: str
+    level: Level
+    attack: str
+    client: str | None
+    pooled: str
+    clients: Count
+    exposed: Count
+    doubts: dict[str, str]
+
+    @property
+    def topic(self) -> Topic:
+        return Topic(self.question, self.attribute, self.metric)
+
+
 class Audit(Part):
-    """The whole record."""
+    """The whole record. Levels, ``secrets`` and ``level`` always are what `evaluation.decision`
+    makes of the rest, also of a file that says something else."""
 
     version: Version = VERSION
     run: Run
@@ -343,6 +430,44 @@ class Audit(Part):
     failed: tuple[Failed, ...] = ()
     replays: tuple[Replay, ...] = ()
     notes: tuple[str, ...] = Field(default=())
+    secrets: tuple[Secret, ...] = ()
+    level: Level = NOT_MEASURED
+
+    @model_validator(mode="after")
+    def _levels(self) -> Self:
+        return self._decided()
+
+    def _decided(self) -> Self:
+        made = decided(self)
+        made["secrets"] = tuple(Secret.model_construct(**secret) for secret in made["secrets"])
+        for name, value in made.items():
+            object.__setattr__(self, name, value)
+        return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """With other parts, and decided anew."""
+        return super().model_copy(update=update, deep=deep)._decided()
+
+    def strongest(self, secret: Secret) -> Finding | Pooled | None:
+        """The finding where most was learned of a secret."""
+        rows: Iterable[Finding | Pooled] = self.pooled if secret.client is None else self.findings
+        key = (secret.topic, secret.attack, secret.client)
+        return next((f for f in rows if (f.topic, f.attack, f.client) == key), None)
+
+    def over_all(self, secret: Secret) -> Pooled | None:
+        """The strongest finding over all clients."""
+        key = (secret.topic, secret.pooled)
+        return next((row for row in self.pooled if (row.topic, row.attack) == key), None)
+
+    @property
+    def everything(self) -> list[Finding | Pooled]:
+        """What was found over all clients, then of each."""
+        return [*self.pooled, *self.findings]
+
+    @property
+    def unfit(self) -> set[str]:
+        """Clients that did not train as declared: what was not found about them shows nothing."""
+        return {replay.client for replay in self.replays if replay.outcome == "does not fit"}
 
     @property
     def listening(self) -> frozenset[str]:
@@ -357,15 +482,15 @@ class Audit(Part):
     def adding(self, parts: Iterable[Heard | Climbed | Skipped | Failed]) -> Audit:
         """The same record and these parts, each where its kind belongs."""
         places = {Heard: "heard", Climbed: "ladder", Skipped: "skipped", Failed: "failed"}
-        more = {name: list(getattr(self, name)) for name in places.values()}
-        for part in parts:
-            more[places[type(part)]].append(part)
-        return self.model_copy(update={name: tuple(all_) for name, all_ in more.items()})
+        by = grouped(parts, type)
+        more = {n: (*getattr(self, n), *by.get(kind, ())) for kind, n in places.items()}
+        return self.model_copy(update=more)
 
 
-def unfit_clients(audit: Audit) -> set[str]:
-    """Clients that did not train as declared: whatever was found about them supports nothing."""
-    return {replay.client for replay in audit.replays if replay.outcome == "does not fit"}
+def first_wrong(error: ValidationError) -> str:
+    """The first field that is wrong, and why."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'top level'}: {first['msg']}"
 
 
 def read_audit(path: str | Path) -> Audit:
@@ -379,9 +504,7 @@ def read_audit(path: str | Path) -> Audit:
     try:
         audit = Audit.model_validate_json(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "top level"
-        raise FixRecording(f"{file}: is not an audit: {where}: {first['msg']}") from error
+        raise FixRecording(f"{file}: is not an audit: {first_wrong(error)}") from error
     told: list[Finding | Pooled | Heard] = [*audit.findings, *audit.pooled, *audit.heard]
     secrets = {(part.question, part.attribute) for part in told}
     more = {c.attribute for c in audit.ladder}

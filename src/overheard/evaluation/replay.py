@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.wire import rounding, spread
+from overheard.attacks.client import rounding, spread
 from overheard.errors import FixRecording, OverheardError
 from overheard.evaluation.attempt import attempt
 from overheard.evaluation.chance import TINY, Chance, Outcome, exactly
-from overheard.evaluation.record import Failed, Replay, Skipped
+from overheard.evaluation.record import Failed, Replay, Skipped, pooled_rate
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.programs.networks import network
 from overheard.programs.program import Exchange, Program
-from overheard.programs.recipe import Recipe
+from overheard.programs.recipe import Adam, Recipe
 from overheard.programs.records import Records, encode
 from overheard.programs.training import local_training, shards
 from overheard.randomness import stream
@@ -53,6 +53,10 @@ MOST_WORK = 2e10
 STEP_WORK = 2e5
 """What a local step costs beside its multiplications, in such units."""
 MOST_OFF = 1e9
+ABSORBED = (
+    "its messages are closer to full-batch training than batches in random order leave them: if "
+    "clients train on all records at once, something else is off by that little"
+)
 MOST_BYTES = 1 << 25
 """Of copies of a client's records that train together."""
 
@@ -88,7 +92,21 @@ def replays(
             continue
         replayed = partial(one.replayed, rounds, FALSE / len(clients), seed)
         found += kept.parts(lambda replayed=replayed: [replayed()], "replay", client)  # type: ignore[misc]
-    return tuple(found)
+    return together(found)
+
+
+def together(found: Sequence[Replay]) -> tuple[Replay, ...]:
+    """The same, where all clients that fit one by one are also asked together: a rate that is off
+    makes all of their messages longer, or shorter, by the same part."""
+    pooled = pooled_rate(found)
+    if pooled is None or abs(pooled.off) <= pooled.least:
+        return tuple(found)
+    reason = (
+        f"the messages of {pooled.clients} clients together are {pooled.off:+.1%} longer than the "
+        f"declared learning rate and epochs lead to (standard error {pooled.sd:.1%})"
+    )
+    unfit = {"outcome": "does not fit", "reason": reason}
+    return tuple(r.model_copy(update=unfit) if r.outcome == "fits" else r for r in found)
 
 
 @dataclass(frozen=True)
@@ -203,6 +221,9 @@ def _checked(client: str, rounds: Sequence[int], outcome: Outcome) -> Replay:
         round=rounds[outcome.row],
         off=min(outcome.off, MOST_OFF),
         by_chance=min(outcome.by_chance, MOST_OFF),
+        longer=min(outcome.longer, MOST_OFF) if outcome.longer_sd else None,
+        longer_sd=min(outcome.longer_sd, MOST_OFF) if outcome.longer_sd else None,
+        reason=ABSORBED if outcome.absorbed else "",
     )
 
 
@@ -289,6 +310,18 @@ class Training:
     def certain(self) -> bool:
         return certain(self.recipe) and not self.defence.noise_sd
 
+    def full_batch(self) -> Training | None:
+        """The same way gone in steps on all records, where nothing but batch orders is random."""
+        recipe = self.recipe
+        alone = recipe.model_copy(update={"batch_size": None, "steps": None, "drop_last": False})
+        if recipe.full_batch or self.defence.noise_sd or not certain(alone):
+            return None
+        steps = np.mean([recipe.local_steps(len(y)) for y in self.labels]) / recipe.epochs
+        rate = {"learning_rate": recipe.learning_rate * float(steps)}
+        if isinstance(recipe.optimiser, Adam):
+            rate = {}  # its direction is what is asked, which a longer step would bend
+        return replace(self, recipe=alone.model_copy(update=rate))
+
     def updates(self, sent: NDArray[Any], times: int, rng: np.random.Generator) -> Array:
         """Updates (times, P) as they leave, computed in the precision of ``sent``."""
         made = zip(self.inputs, self.labels, strict=True)
@@ -330,21 +363,32 @@ def compared(training: Training, link: Link, level: float, rng: np.random.Genera
     def again(row: int, times: int) -> Array:
         return training.updates(link.sent[row].astype(wire), times, rng)
 
-    return by_chance([message[1:] for message in messages], again, level)
+    full = training.full_batch()
+
+    def whole(row: int) -> Array | None:
+        if full is None:
+            return None
+        made = full.updates(link.sent[row].astype(wire), 1, np.random.default_rng(0))
+        return np.asarray(made[0], dtype=np.float64)
+
+    return by_chance([message[1:] for message in messages], again, level, whole)
 
 
 def by_chance(
-    messages: Sequence[tuple[Array, Array]], again: Callable[[int, int], Array], level: float
+    messages: Sequence[tuple[Array, Array]],
+    again: Callable[[int, int], Array],
+    level: float,
+    whole: Callable[[int], Array | None] = lambda row: None,
 ) -> Outcome:
     """Updates (P,), each with the sd of its rounding, beside as many replays of each as asked for;
-    more are where the first leave a doubt."""
+    more are where the first leave a doubt. ``whole``: what a full batch leads to in their place."""
     for times in (REPLAYS, AGAIN):
         chance = Chance(times, len(messages[0][0]))
         for row, (update, rounded) in enumerate(messages):
             many = again(row, times)
             if not np.isfinite(many).all():
                 return Outcome(True, chance.rounds, np.inf, np.inf)
-            chance.add(update, many, rounded)
+            chance.add(update, many, rounded, whole(row))
         if not (chance.farthest() if times == REPLAYS else chance.strange(level)):
             break
     return chance.outcome(level)

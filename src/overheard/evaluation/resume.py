@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from overheard.errors import ChooseAnotherOutput, OverheardError
-from overheard.evaluation.hits import HITS, hits_json
+from overheard.evaluation.compare import HITS, hits_json
 from overheard.evaluation.record import Audit, Climbed, Failed, Heard, Replay, Skipped, read_audit
 from overheard.evaluation.scoring import Scored
 from overheard.files import LOCK, sole_writer, write_durably

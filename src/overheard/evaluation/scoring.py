@@ -16,14 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixData
+from overheard.evaluation.baselines import Imputer
+from overheard.evaluation.calibration import Posterior, Scores, calibration, overconfident
 from overheard.evaluation.decision import share_p_value
+from overheard.evaluation.intervals import mean_interval, share_interval
 from overheard.evaluation.record import Finding
-from overheard.evaluation.sureness import Posterior, Scores, oversure, sureness
 from overheard.programs.program import Told
 from overheard.programs.records import Records
 from overheard.questions.question import Question, question_named
 from overheard.randomness import stream
-from overheard.transcript.knowledge import CandidatePool, Link, Releases, SummedReleases
+from overheard.transcript.knowledge import CandidatePool, Messages, SummedReleases, listens
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, joined
 from overheard.transcript.view import Attack, View
@@ -51,11 +53,20 @@ Scorer = Callable[[Attack, Any, float], Scored]
 
 
 @dataclass(frozen=True)
+class Scoring:
+    """What all scores of an audit share. ``rows``: name the rows of the records known for certain.
+    ``imputer``: the imputation baselines, each fitted once for the whole audit."""
+
+    rows: bool = False
+    imputer: Imputer | None = None
+
+
+@dataclass(frozen=True)
 class Case:
     """One client (or all of them) under one target: what every finding about it shares.
 
     ``truth``: the clients' records. ``answers``: what ``truth/`` says beside them, by client, where
-    the question needs it. ``rows``: name the rows of the records known for certain.
+    the question needs it.
     """
 
     recipe: Told
@@ -64,7 +75,11 @@ class Case:
     view: View
     seed: int
     answers: Mapping[str, Records] | None = None
-    rows: bool = False
+    how: Scoring = Scoring()
+
+    @property
+    def imputer(self) -> Imputer:
+        return self.how.imputer or Imputer(self.seed)
 
     @property
     def question(self) -> Question:
@@ -103,7 +118,10 @@ class Case:
         }
         if "n" not in scores:
             shared["n"] = len(self.records)
-        for kind in {Link, Releases, SummedReleases} & attack.needs & self.view.kinds:
+        heard_by: tuple[type[Any], ...] = (Messages, SummedReleases)
+        for kind in heard_by if listens(attack.needs) else ():
+            if self.view.lacks([kind]):
+                continue
             heard = {"rounds_heard": len(self.view.know(kind))}
             scores["details"] = {**scores.get("details", {}), **heard}
         return Finding(**(shared | scores))
@@ -127,9 +145,9 @@ class Case:
         the truth contradicts.
         """
         told = finite(details)
-        if claimed is not None and "flag" not in told and (gap := oversure(claimed)):
-            told["oversure"] = gap
-        if "flag" in told or "oversure" in told:
+        if claimed is not None and "flag" not in told and (gap := overconfident(claimed)):
+            told["overconfident"] = gap
+        if "flag" in told or "overconfident" in told:
             claimed = None
         evidence = None if claimed is None else claimed.evidence
         if claimed is not None:
@@ -138,7 +156,7 @@ class Case:
         stranger = None if imputed is None else float(imputed.mean())
         reference = max(majority, stranger or 0.0)
         # who claims something pays for two tests, also where the truth contradicts the claim
-        tested = 0.0 if "oversure" in told else evidence
+        tested = 0.0 if "overconfident" in told else evidence
         p = share_p_value(int(hits.sum()), len(hits), reference, tested)
         scores = self.mean_of(hits, attack)
         found = self.finding(
@@ -150,7 +168,7 @@ class Case:
             lift=scores["value"] - reference,
             n=len(hits),
             details=told,
-            sure=None if claimed is None else sureness(claimed, rows=self.rows),
+            calibration=None if claimed is None else calibration(claimed, rows=self.how.rows),
             evidence=evidence,
             p_value=None if "flag" in told else p,
             **more,
@@ -182,8 +200,9 @@ class Case:
 
     def mean_of(self, units: Array, attack: Attack) -> dict[str, float]:
         rng = stream(self.seed, "interval", attack.name, self.view.client)
-        low, high = self.question.metric.interval(units, rng)
-        value = float(units.mean())
+        hits, value = self.question.metric.hits, float(units.mean())
+        low, high = share_interval(units) if hits else mean_interval(units, rng)
+        low = max(low, 0.0)  # neither an error nor an excess over an optimum is negative
         return {"value": value, "low": min(low, value), "high": max(high, value)}
 
 
@@ -194,13 +213,13 @@ def scorer_of(
     view: View,
     seed: int,
     answers: Mapping[str, Records] | None = None,
-    rows: bool = False,
+    how: Scoring = Scoring(),  # noqa: B008  # nobody can change it
 ) -> Scorer:
     asked = question_named(target.question)
     if not asked.together and view.client not in truth:
         raise FixData(f"truth/ has no records of client {view.client!r}, so nothing is scored")
     truth = {name: joined(records, target) for name, records in truth.items()}
-    scorer: Scorer = asked.score(Case(recipe, truth, target, view, seed, answers, rows))
+    scorer: Scorer = asked.score(Case(recipe, truth, target, view, seed, answers, how))
     return scorer
 
 

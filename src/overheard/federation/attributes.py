@@ -9,13 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from overheard.data.dataset import (
-    MOST_VALUES,
-    Dataset,
-    bins_of,
-    domain_of,
-    is_binned,
-)
+from overheard.data.dataset import MOST_VALUES, Dataset, bins_of, domain_of, is_binned
 from overheard.errors import FixConfig, FixData
 from overheard.federation.config import Attribute
 from overheard.programs.records import Encoding, Records, encode, positions

@@ -20,7 +20,6 @@ from overheard.data.dataset import MOST_VALUES, HeldOut
 from overheard.errors import FixConfig
 from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.contract import Defence
-from overheard.federation.named import nearest
 from overheard.federation.server import Mean, ServerRule, WeightedMean, parse_rule
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
@@ -29,6 +28,7 @@ from overheard.programs.program import Settings, families, settings_of
 from overheard.programs.recipe import LocalUpdate
 from overheard.programs.records import Spec
 from overheard.transcript.target import JOINT
+from overheard.transcript.threat import nearest
 
 
 def _several(value: Any) -> Any:
@@ -40,8 +40,9 @@ class DataConfig(Spec):
     """Where records come from: a named source, or ``source = "file"`` with its columns' roles.
 
     ``scale``: numbers are measured from the mean of all clients' records in units of their standard
-    deviation, which the recipe then publishes; with "clients" from each client's own mean in its
-    own units, which the adversary is told of its client; or, with "none", taken as they stand.
+    deviation, which the recipe then publishes (of a description: all clients of the table; with
+    "recorded" those alone whom the recording knows); with "clients" from each client's own mean in
+    its own units, which the adversary is told of its client; or, with "none", taken as they stand.
     Columns of zeros and ones, and secrets of two numbers, stay as they are unless ``every``.
     ``text``: a text is an input a value, or by "codes" one input, its place among the values in
     their order (with "clients": among its client's own). ``held_out``: what no client trained on.
@@ -62,7 +63,7 @@ class DataConfig(Spec):
     missing: Annotated[tuple[str, ...], BeforeValidator(_several)] = ()
     encoding: str = ""
     separator: str = Field(default="", max_length=1)
-    scale: Literal["records", "clients", "none"] = "records"
+    scale: Literal["records", "recorded", "clients", "none"] = "records"
     every: bool = False
     text: Literal["one_hot", "codes"] = "one_hot"
     held_out: HeldOut | None = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from overheard.errors import FixConfig
 from overheard.programs.records import Spec
+from overheard.transcript.threat import nearest
 
 
 def parse_named(what: str, key: str, known: Mapping[str, type[Spec]], content: Any) -> Any:
@@ -25,9 +25,3 @@ def parse_named(what: str, key: str, known: Mapping[str, type[Spec]], content: A
         if given not in fields:
             raise FixConfig(f"{what} {name!r}: unknown key {given!r}; {nearest(given, fields)}")
     return known[name].model_validate(dict(content))
-
-
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """What may have been meant, for an error about an unknown name."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"

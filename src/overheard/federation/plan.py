@@ -64,11 +64,8 @@ class Plan:
     @property
     def recipe(self) -> Recipe:
         """The recipe, for who can deal with networks only."""
-        if not isinstance(self.told, Recipe):
-            raise FixConfig(
-                f"model {self.told.family!r} is a program that trains no network; this works on "
-                "networks only: simulate, record and audit it instead"
-            )
+        self.config.network()  # or refuse
+        assert isinstance(self.told, Recipe)
         return self.told
 
 
@@ -107,13 +104,11 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     attributes = domains(dataset.records, secrets, config.audit.bins)
     listed = [c for c in columns_of(secrets) if c not in attributes or not attributes[c].spread]
     values = {c: domain_of(dataset.records, c) for c in listed}
-    defence = chain(*config.defence)
-    seen = _seen(defence, dataset, config.seed)
+    seen = _seen(chain(*config.defence), dataset, config.seed)
     encoding = encoding_for(seen, values, config.data, seen.records, whole.records)
     for domain in attributes.values():
         refuse_function_of_public(seen, encoding, domain)
     target = _target(dataset, config.data.scale != "none")
-    others = (label, outsiders, auxiliary, properties)
     told: Recipe | Program
     if isinstance(config.model, Settings):
         told = _program(config, config.model, encoding, target, seen.records)
@@ -127,7 +122,7 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
             if c in clients
         }
         told = told.model_copy(update={"own": own})
-    return Plan(config, dataset, told, clients, attributes, *others)
+    return Plan(config, dataset, told, clients, attributes, label, outsiders, auxiliary, properties)
 
 
 def _class_asked(config: Config, dataset: Dataset) -> bool:
@@ -225,7 +220,7 @@ def _model(wanted: ModelConfig, encoding: Encoding, outputs: int) -> Dense | LeN
     if wanted.name != "lenet" and (wanted.filters is not None or wanted.dropout is not None):
         raise FixConfig("model.filters and model.dropout belong to name = 'lenet'")
     if wanted.factory:
-        from overheard.programs.module import described  # torch: only where it is needed
+        from overheard.programs.layers import described  # torch: only where it is needed
 
         return described(wanted.factory, encoding.width, outputs, wanted.shape)
     if wanted.name != "lenet":
@@ -271,10 +266,8 @@ def _label_secret(config: Config, dataset: Dataset) -> tuple[LabelSecret | None,
     values = domain_of(dataset.records, asked.group) if asked.group else ()
     if not asked.auxiliary:
         return LabelSecret(asked.group, values, None), dataset
-    count, order = (
-        asked.auxiliary,
-        stream(config.seed, "auxiliary").permutation(len(dataset.records)),
-    )
+    count = asked.auxiliary
+    order = stream(config.seed, "auxiliary").permutation(len(dataset.records))
     auxiliary, kept = kept_out(dataset, order[:count], "audit.auxiliary", count)
     return LabelSecret(asked.group, values, auxiliary), kept
 

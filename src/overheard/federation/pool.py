@@ -61,9 +61,16 @@ def kept_out(
 
 def apart(outsiders: Records, clients: Iterable[Records], sensitive: Iterable[str]) -> Records:
     """Those of given strangers who agree with nobody else in everything but a secret."""
-    everybody = (outsiders, *clients)
-    columns = {n: np.concatenate([each[n] for each in everybody]) for n in outsiders.columns}
-    return outsiders.take(_single(Records(columns), sensitive)[: len(outsiders)])
+    single = _single(together(outsiders, *clients), sensitive)
+    return outsiders.take(single[: len(outsiders)])
+
+
+def together(*tables: Records) -> Records:
+    """The rows of several tables, one after the other, with the columns of the first."""
+    columns = {
+        name: np.concatenate([table[name] for table in tables]) for name in tables[0].columns
+    }
+    return Records(columns)
 
 
 def _single(records: Records, sensitive: Iterable[str]) -> NDArray[np.bool_]:
@@ -81,13 +88,8 @@ def pool_of(members: Records, outsiders: Records, client: str, seed: int) -> Poo
             f"client {client!r}: a pool of {len(members)} members and {len(outsiders)} strangers; "
             "both are needed, else there is nothing to tell apart"
         )
-    together = Records(
-        {
-            name: np.concatenate([values, outsiders[name]])
-            for name, values in members.columns.items()
-        }
-    )
-    group = alike(together.columns.values())
+    everybody = together(members, outsiders)
+    group = alike(everybody.columns.values())
     inside, outside = group[: len(members)], group[len(members) :]
     twins = int(np.isin(outside, inside).sum())
     if twins:
@@ -95,8 +97,8 @@ def pool_of(members: Records, outsiders: Records, client: str, seed: int) -> Poo
             f"client {client!r}: {twins} stranger(s) of the pool are among its own records; drop "
             "the duplicates"
         )
-    order = stream(seed, "pool", client).permutation(len(together))
-    return Pool(together.take(order), np.asarray(order < len(members)))
+    order = stream(seed, "pool", client).permutation(len(everybody))
+    return Pool(everybody.take(order), np.asarray(order < len(members)))
 
 
 def known_count(records: int, coverage: float) -> int:

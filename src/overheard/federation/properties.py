@@ -7,12 +7,12 @@ the records that no client holds, and the adversary's auxiliary data are the res
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from overheard.errors import FixConfig
 from overheard.federation.config import PropertyConfig
+from overheard.federation.pool import together
 from overheard.programs.records import Records
 from overheard.randomness import stream
 
@@ -108,8 +108,7 @@ def holding(record: Records, number: int, positives: tuple[str, ...] | None) -> 
 
 
 def _with(records: Records, row: int, record: Records) -> Records:
-    columns: dict[str, Any] = {}
-    for name, values in records.columns.items():
-        columns[name] = values.copy()
-        columns[name][row] = record[name][0]
-    return Records(columns)
+    """The records with this one in the place of a row."""
+    rows = np.arange(len(records))
+    rows[row] = len(records)
+    return together(records, record).take(rows)

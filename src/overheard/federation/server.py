@@ -3,7 +3,7 @@
 Every rule starts from the model that averaging the clients would give. `Mean` and `WeightedMean`
 take it as it is. The others take the way from the present model to it for a gradient, and follow it
 with a memory of earlier rounds: `Momentum` is FedAvgM (Hsu, Qi and Brown 2019), `Adam` is FedAdam
-(Reddi et al. 2021, Algorithm 2). Simulator, rehearsals and sweeps make their models here.
+(Reddi et al. 2021, Algorithm 2). Simulator, dry runs and sweeps make their models here.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ def aggregate(
     for begin in range(0, len(mean), wide):  # in float64, without a copy of all models
         part = slice(begin, begin + wide)
         mean[part] = weights @ returned[:, part].astype(np.float64)
-    averaged, rate = mean.astype(model.dtype), _gradient_rate(recipe)
-    if rate is not None:
-        averaged = model - model.dtype.type(rate) * averaged
+    averaged = mean.astype(model.dtype)
+    if recipe.sends_gradient:
+        averaged = model - model.dtype.type(recipe.learning_rate) * averaged
     return rule.update(state, model, averaged)
 
 
@@ -136,12 +136,6 @@ def aggregate_sum(
     rule: ServerRule, state: State, recipe: Recipe, model: Array, total: Array, clients: int
 ) -> tuple[Array, State]:
     """The same from the sum (P,) of so many clients' updates."""
-    rate = _gradient_rate(recipe)
-    update = (1.0 if rate is None else rate) * (total / clients)
+    update = (recipe.learning_rate if recipe.sends_gradient else 1.0) * (total / clients)
     averaged = np.asarray(model.astype(np.float64) - update).astype(model.dtype)
     return rule.update(state, model, averaged)
-
-
-def _gradient_rate(recipe: Recipe) -> float | None:
-    """What the server multiplies gradients with; None where clients return models."""
-    return recipe.learning_rate if recipe.sends_gradient else None

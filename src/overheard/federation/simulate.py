@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,15 +38,6 @@ Who = NDArray[np.int64]
 Progress = Callable[[int, int], None]
 
 
-class Rounds(Protocol):
-    """What clients and server do, round after round."""
-
-    payload: str
-
-    def take(self, number: int, chosen: Who, recorder: Recorder) -> None:
-        """One round with the chosen clients, written down."""
-
-
 def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, total: None) -> Path:
     """Run the federation and write its recording to ``out``; returns the path."""
     training, seed, names = plan.config.training, plan.config.seed, list(plan.clients)
@@ -60,7 +51,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
         about["isolated"] = training.isolate
     defence, held = chain(*plan.config.defence), trained_on(plan)
     promised = budgets(plan, defence, {client: len(records) for client, records in held.items()})
-    rounds: Rounds
+    rounds: NetworkRounds | ProgramRounds
     if isinstance(plan.told, Recipe):
         rounds = NetworkRounds(plan, defence, held)
     else:
@@ -121,6 +112,7 @@ class NetworkRounds:
         self.taken = np.zeros(len(held), dtype=np.int64)  # rounds in which each took part before
 
     def take(self, number: int, chosen: Who, recorder: Recorder) -> None:
+        """One round with the chosen clients, written down in the precision of the wire."""
         training, seed, defence = self.plan.config.training, self.plan.config.seed, self.defence
         alone = np.array([self.names[c] == training.isolate for c in chosen])
         sent = np.where(alone[:, None], self.own, self.model) if training.isolate else self.model
@@ -135,7 +127,9 @@ class NetworkRounds:
             updates = defence.upload(update_of(self.payload, sent, returned), context)
             self._sum(updates, context, recorder)
         else:
-            returned = uploaded(defence, self.payload, sent, returned, context)
+            if defence.parts:
+                changed = defence.upload(update_of(self.payload, sent, returned), context)
+                returned = message_of(self.payload, sent, changed).astype(returned.dtype)
             who, sizes = [self.names[c] for c in chosen], self.data.sizes[chosen]
             models: Any = self._named(self.model)
             if training.isolate:
@@ -153,7 +147,8 @@ class NetworkRounds:
                 self.own, self.own_state = aggregate(
                     self.rule, self.own_state, self.recipe, self.own, *mine
                 )
-        self.model = broadcast(defence, self.model, context)
+        following = defence.broadcast(self.model.astype(np.float64), context)
+        self.model = following.astype(self.model.dtype)
 
     def _sum(self, updates: NDArray[np.float64], context: RoundContext, recorder: Recorder) -> None:
         """The server learns the sum of the updates, and who is in it."""
@@ -199,6 +194,7 @@ class ProgramRounds:
         self.sent = program.first()
 
     def take(self, number: int, chosen: Who, recorder: Recorder) -> None:
+        """One round with the chosen clients, written down."""
         names = list(self.held)
         returned = {names[c]: self._answer(names[c], number) for c in chosen}
         if self.defence.summing is None:
@@ -328,22 +324,6 @@ def _check_summing(name: str, plan: Plan, data: Shards) -> None:
             f"{name} with one client a round ({clients} clients, participation "
             f"{training.participation:g}) hides nothing: raise training.participation"
         )
-
-
-def uploaded(
-    defence: Chain, payload: str, sent: Array, returned: Array, context: RoundContext
-) -> Array:
-    """What the clients return once the defences have changed their updates, in the wire's
-    precision."""
-    if not defence.parts:
-        return returned
-    changed = defence.upload(update_of(payload, sent, returned), context)
-    return message_of(payload, sent, changed).astype(returned.dtype)
-
-
-def broadcast(defence: Chain, model: Array, context: RoundContext) -> Array:
-    """The global model as the server sends it, in the wire's precision."""
-    return defence.broadcast(model.astype(np.float64), context).astype(model.dtype)
 
 
 def trained_on(plan: Plan) -> dict[str, Records]:

@@ -49,6 +49,7 @@ LIMITS: Mapping[str, Limit] = {
     "secrets": Limit(200, "secrets", "different secrets that an audit tells of"),
     "domain_values": Limit(1000, "values", "values that an attribute under audit may take"),
     "candidate_bytes": Limit(1 << 31, "bytes", "every record with every value of an attribute"),
+    "tree_visits": Limit(3 * 10**9, "visits", "of every record to the nodes of all trees"),
     "outcomes": Limit(100_000, "outcomes", "secrets times clients times attacks of one audit"),
     "cells": Limit(100_000, "cells", "cells of a sweep"),
 }
@@ -79,8 +80,7 @@ def limit(name: str) -> int:
 
 def check(name: str, found: int, where: object, error: type[OverheardError] = FixRecording) -> None:
     """Refuse what is beyond a bound, in words that name it."""
-    most = limit(name)
-    if found > most:
+    if found > limit(name):
         raise beyond(name, where, error, found)
 
 

@@ -1,278 +1,292 @@
-"""What an update would reveal of a client's own records, by letting the decoder loose on it.
+"""What a client's audit says of each secret, held against the limits that the client set.
 
-The client grants the listener everything but the secret itself: the recipe, the public columns,
-the labels (unless they are asked for), how common each value is among its records, and the defence.
-What the strongest decoder that we have of each question cannot read, somebody who knows less
-cannot read with it either; another decoder may.
+Everything here is read from an `Audit` of the client's own messages: its findings, its decision,
+its check that the recipe reproduces what was sent. What the audit calls exposed is too much; what
+it could not measure is not known; the rest is held against three limits, because one number is not
+enough. Bits a record are few where a value is rare, however well it is known: so the share of the
+secret's entropy is limited too. Both are means, behind which a few records may be known for
+certain: so these are counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.stats import norm
 
-from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.label import LinearDecode
-from overheard.attacks.membership import CandidateDecode
-from overheard.errors import FixConfig, FixData
-from overheard.evaluation.scoring import scorer_of
-from overheard.federation.pool import pool_of
-from overheard.guard.limits import (
-    MISLED,
-    WRONG,
-    Exposure,
-    found_by,
-    made_certain,
-    share_of,
-    shares_of,
-)
-from overheard.programs.networks import network
-from overheard.programs.recipe import Recipe
-from overheard.programs.records import Records, Value, encode, positions
-from overheard.randomness import stream
-from overheard.transcript.knowledge import (
-    AppliedDefence,
-    AttributeDomain,
-    AttributePrior,
-    CandidatePool,
-    Labels,
-    Link,
-    LocalTraining,
-    PublicRecords,
-)
-from overheard.transcript.observe import MEMBER_COLUMN
-from overheard.transcript.payload import update_of
-from overheard.transcript.target import LABEL, Target, attribute, membership
-from overheard.transcript.view import Attack, View, launch
+from overheard.errors import FixConfig
+from overheard.evaluation.decision import COMPARISON, EXPOSED, NOT_MEASURED, strongest
+from overheard.evaluation.record import Audit, Calibration, Failed, Finding, Replay, Skipped
+from overheard.programs.records import Records
+from overheard.questions.question import Topic, question_named
+from overheard.transcript.observe import told_of
+from overheard.transcript.store import Recording
+from overheard.transcript.target import targets_in
 
-OWN = "own"
-"""Defences after which an update is still a sum over the records, and noise."""
-CARELESS = 3.0
-"""Rounding errors of a sum of gradients, in units in the last place of its typical size."""
-STRANGE, REPLAYED = 3.0, 1e-3
-"""A replay of one's own records that is off by so many standard deviations, and by so much of the
-update, is not how the client trained."""
-Array = NDArray[np.floating[Any]]
+Answer = Literal["ok", "not known", "too much"]
 
 
 @dataclass(frozen=True)
-class Secret:
-    """What to protect of a client's whole records.
+class Limits:
+    """How much of a secret may leak, and what counts as a hint that more does.
 
-    A sensitive ``column``, and ``values``, what it may be; or the labels, as the column that the
-    recipe predicts (``values`` empty); or, with ``strangers``, who is among the records: records of
-    people who are not, with the same columns.
+    ``bits`` learned a record; ``entropy``: the share of what there is to learn that may leak;
+    ``certain``: the share of the records that listening may make certain (beyond 99%).
+
+    Hints: an attack that beats guessing with a ``p_value`` below this, or by more than ``evidence``
+    bits over all records. The audit calls neither exposed; with other randomness, or over many such
+    clients together, it may. Of the client's own model: a copy up to ``near`` times as far off as
+    counts as the model itself. ``wrong``: who is certain may be wrong this part as often as a
+    guess; otherwise nothing was made certain.
     """
 
-    records: Records
-    column: str = ""
-    values: tuple[Value, ...] = ()
-    strangers: Records | None = None
+    bits: float = 0.1
+    entropy: float = 0.1
+    certain: float = 0.0
+    p_value: float = 0.3
+    evidence: float = 0.5
+    near: float = 5.0
+    wrong: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.column and self.column not in self.records.columns:
-            raise FixData(f"the records have no column {self.column!r} to protect")
-        if bool(self.column) == (self.strangers is not None):
-            raise FixConfig("a secret is a column, or who is there among given strangers")
+        for name, value in vars(self).items():
+            if not value >= 0:
+                raise FixConfig(f"the limit {name} = {value} must not be negative")
 
-    def target(self, recipe: Recipe) -> Target:
-        if self.strangers is not None:
-            return membership()
-        if self.values:
-            return attribute(self.column)
-        if self.column != recipe.target.column or recipe.target.classes:
-            raise FixConfig(f"column {self.column!r} is no numeric label: name the values it takes")
-        return LABEL
+
+USUAL = Limits()
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What the adversary would know of one secret: of each figure the most that any attack got.
+
+    ``question`` and ``attribute``: the secret. ``value`` with its interval: accuracy, or the error
+    of labels, or the excess loss of the client's own model, of the ``attack`` that got furthest;
+    ``guess``: what guessing without listening gets. ``bits``: learned per record beyond the shares
+    of the values (below 0: the adversary would be misled), ``share``: of the secret's entropy, or
+    of the error of guessing, None where there is no such figure. ``certain``: records that it would
+    call rightly beyond 99%, and that it could not call so well without listening. ``exposed``: why
+    this is too much whatever the limits. ``doubt``: why what was measured proves no privacy.
+    ``p_values``: of each attack, that it learned nothing; ``evidence``: bits over all records by
+    which its probabilities beat guessing. ``seconds``: what its attacks took.
+    """
+
+    attribute: str
+    records: int
+    value: float
+    low: float
+    high: float
+    guess: float | None
+    certain: int = 0
+    bits: float | None = None
+    share: float | None = None
+    question: str = "attribute"
+    attack: str = ""
+    exposed: str = ""
+    doubt: str = ""
+    p_values: Mapping[str, float] = field(default_factory=dict)
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
 
     @property
-    def decoder(self) -> Attack:
-        if self.strangers is not None:
-            return CandidateDecode()
-        return MaxEntropy() if self.values else LinearDecode()
+    def name(self) -> str:
+        noun = {"attribute": "", "local_model": "own model"}.get(self.question, self.question)
+        return f"{noun} ({self.attribute})" if noun and self.attribute else noun or self.attribute
+
+    def beyond(self, limits: Limits) -> list[str]:
+        """In words, every limit that is passed."""
+        found = [self.exposed] if self.exposed else []
+        if self.bits is not None and self.bits > limits.bits:
+            found.append(f"{self.bits:.3f} bits a record (limit {limits.bits:g})")
+        if self.share is not None and self.share > limits.entropy:
+            found.append(f"{self.share:.1%} of what there is to learn (limit {limits.entropy:.1%})")
+        if self.certain > limits.certain * self.records:
+            many = f"{self.certain} of {self.records} records certain"
+            found.append(f"{many} (limit {limits.certain:.1%})")
+        return found
+
+    def unknown(self, limits: Limits) -> str:
+        """Why nobody can say that it is below the limits: a doubt, or the hint of a leak."""
+        if self.doubt:
+            return self.doubt
+        p, attack = min(((p, a) for a, p in self.p_values.items()), default=(1.0, ""))
+        if p < limits.p_value:
+            return f"a hint of a leak, within the play of chance ({attack}, p {p:.2g})"
+        bits, attack = max(((b, a) for a, b in self.evidence.items()), default=(0.0, ""))
+        if bits > limits.evidence:
+            gains = f"a hint of a leak: {attack} gains {bits:.1f} bits over all records"
+            return f"{gains}, and what many clients tell adds up"
+        return ""
+
+    def answer(self, limits: Limits) -> Answer:
+        if self.beyond(limits):
+            return "too much"
+        return "not known" if self.unknown(limits) else "ok"
 
 
-def exposures(
-    recipe: Recipe,
-    secrets: Sequence[Secret],
-    sent: Array,
-    returned: Array,
-    defence: AppliedDefence | None = None,
-    most: int = 2000,
-    seed: int = 0,
-) -> list[Exposure]:
-    """What messages ``sent`` and ``returned`` ((P,), or one row a round) reveal of each secret.
+def answer_of(found: Sequence[Exposure], limits: Limits) -> Answer:
+    """That of the worst secret; of none it is not known."""
+    answers = {e.answer(limits) for e in found}
+    return "too much" if "too much" in answers else "ok" if answers == {"ok"} else "not known"
 
-    With more than ``most`` records and one full-batch step a round, the attribute of a sample of
-    that size is decoded and that of the others is taken as known to the listener. Several local
-    steps are not linear in the records, and neither are clipped or compressed updates: there all
-    records are decoded, which takes seconds. What several secrets share is done once.
+
+def worst_of(found: Sequence[Exposure], limits: Limits) -> Exposure:
+    """The secret of which most leaks."""
+    return max(found, key=lambda e: (bool(e.beyond(limits)), e.share or 0.0, e.certain))
+
+
+def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -> list[Exposure]:
+    """What an audit of one client's messages found, secret by secret.
+
+    What no attack could read is not known. A question that nobody chose, because it is asked of
+    every recording, is left out where not even a guess could be scored. What the model does not see
+    is in no message.
     """
-    sent, returned = np.atleast_2d(sent), np.atleast_2d(returned)
-    if sent.shape != returned.shape or sent.shape[1] != recipe.model.size:
-        raise FixData(
-            f"messages of {sent.shape} and {returned.shape} numbers for a model of "
-            f"{recipe.model.size}; give models of the recipe's own architecture, flattened"
-        )
-    parts: dict[int, _Part] = {}
+    told, records = told_of(recording), recording.truth()[client]
+    assert told is not None  # without a recipe there is no audit
+    unseen = {
+        (t.question, t.column)
+        for t in targets_in(recording.targets)
+        if t.asked.removable and not told.encoding.inputs_of_all(t.columns)
+    }
+    doubts = [_misfit(replay) for replay in audit.replays if replay.outcome == "does not fit"]
+    doubts += [f"{one.attack} failed" for one in audit.failed]
     found = []
-    for secret in secrets:
-        records = secret.records
-        part = _Part(recipe, records, returned, defence)
-        target = secret.target(recipe)
-        if secret.values and len(records) > most and can_sample(recipe, len(records), defence):
-            if id(records) not in parts:
-                alike = [s for s in secrets if s.records is records and s.values]
-                kept = _chosen(alike, most, seed)
-                parts[id(records)] = _sample(recipe, records, sent, returned, defence, kept)
-            part = parts[id(records)]
-        found.append(_decoded(part, secret, target, sent, seed))
+    for secret in audit.secrets:
+        topic, about = secret.topic, [f for f in audit.findings if f.topic == secret.topic]
+        exposed = EXPOSED in (secret.level, *(f.level for f in about))
+        if (topic.question, topic.attribute) in unseen:
+            one = replace(_unread(audit, topic, len(records)), bits=0.0, share=0.0, doubt="")
+        elif any(f.level != COMPARISON for f in about):
+            one = _exposure(about, _middle(records, told.target.column, topic), exposed, limits)
+        elif topic.skipped and question_named(topic.question).keys(()):
+            continue
+        else:
+            one = _unread(audit, topic, len(records))
+        found.append(replace(one, doubt="; ".join(filter(None, [*doubts, one.doubt]))))
+    if not found:
+        remedy = "set audit.attributes, audit.label or audit.membership"
+        raise FixConfig(f"the audit of this config asks nothing that can be scored; {remedy}")
     return found
 
 
-def _chosen(secrets: Sequence[Secret], most: int, seed: int) -> NDArray[np.int64]:
-    """Rows of a sample in which rare values are there: without them it would hide what they tell.
-
-    Half of it goes to the values in equal parts, as far as they occur; chance fills the rest.
-    """
-    rng = stream(seed, "guard sample")
-    order = rng.permutation(len(secrets[0].records))
-    each = max(1, most // (2 * sum(len(s.values) for s in secrets)))
-    first = [
-        order[secret.records[secret.column][order] == value][:each]
-        for secret in secrets
-        for value in secret.values
-    ]
-    rows = np.concatenate([*first, order])
-    return np.sort(rows[np.sort(np.unique(rows, return_index=True)[1])][:most])
+def _unread(audit: Audit, topic: Topic, records: int) -> Exposure:
+    """Of a secret that no attack read, and why none did."""
+    nan, asked = float("nan"), audit.questions
+    unread: list[Skipped | Failed] = [*audit.skipped, *audit.failed]
+    reasons = [one.reason for one in unread if (asked[one.attack], one.attribute) == topic[:2]]
+    doubt = f"no attack could run: {'; '.join(dict.fromkeys(reasons)) or 'none fits'}"
+    figures = (records, nan, nan, nan, None)
+    return Exposure(topic.attribute or "", *figures, question=topic.question, doubt=doubt)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """What is decoded: everything, or the federation of a sample.
-
-    ``doubt``: why this is not how the client trained.
-    """
-
-    recipe: Recipe
-    records: Records
-    returned: Array
-    defence: AppliedDefence | None
-    doubt: str = ""
-
-
-def _decoded(part: _Part, secret: Secret, target: Target, sent: Array, seed: int) -> Exposure:
-    recipe, records, attack = part.recipe, part.records, secret.decoder
-    view, pools, shares = _view(part, secret, target, sent, seed)
-    answer = launch(attack, view, seed)
-    scored = scorer_of(recipe, {OWN: records}, target, view, seed, pools)(attack, answer, 0.0)
-    found, posterior = scored.finding, scored.posterior
-    doubt, alone = part.doubt or found.flag, target.asked.alone(recipe, records, None)
-    guess, bits, certain, share = found.majority, None, 0, None
-    if posterior is not None:
-        bits = float(posterior.listened.mean())
-        certain = made_certain(posterior.confidence, posterior.hits, posterior.listened)
-        share = share_of(bits, shares)
-        doubt = doubt or (WRONG if bits < MISLED else "")
-    elif alone is not None:
-        guess, share = alone, max(0.0, 1 - found.value / alone) if alone else 0.0
-    return found_by(found, guess=guess, certain=certain, bits=bits, share=share, doubt=doubt)
-
-
-def _view(
-    part: _Part, secret: Secret, target: Target, sent: Array, seed: int
-) -> tuple[View, dict[str, Records] | None, NDArray[np.float64]]:
-    """What the listener holds; who of a pool is a member; and how common each answer is."""
-    recipe, records, label = part.recipe, part.records, part.recipe.target.column
-    pieces: list[Any] = [
-        Link(
-            recipe.payload,
-            np.arange(len(sent)),
-            sent,
-            part.returned,
-            np.full(len(sent), float(len(records))),
-        ),
-        LocalTraining(recipe),
-    ]
-    if part.defence is not None:
-        pieces.append(part.defence)
-    pools, shares = None, np.ones(1)
-    if secret.strangers is not None:
-        pool = pool_of(records, secret.strangers, OWN, seed)
-        pools = {OWN: Records({MEMBER_COLUMN: pool.member.astype(np.float64)})}
-        pieces.append(CandidatePool(pool.records.without(label), pool.records[label]))
-        shares = shares_of(pool.member.astype(np.int64), 2)
-    elif not secret.values:
-        pieces.append(PublicRecords(records.without(label)))
-    else:
-        shares = shares_of(positions(records[secret.column], secret.values), len(secret.values))
-        pieces += [
-            PublicRecords(records.without(secret.column, label)),
-            Labels(records[label]),
-            AttributeDomain(secret.column, secret.values),
-            AttributePrior(tuple(map(float, shares))),
-        ]
-    return View(OWN, target, "server", {type(p): p for p in pieces}), pools, shares
-
-
-def can_sample(recipe: Recipe, records: int, defence: AppliedDefence | None) -> bool:
-    """Can what some records added to an update be taken off it? It must be a sum over records."""
-    return (
-        recipe.plain
-        and recipe.private is None
-        and recipe.local_steps(records) == 1
-        and (
-            defence is None
-            or (defence.clip_norm is None and defence.having("additive") == defence.names)
-        )
-        and network(recipe).factored
+def worst_draw(draws: Sequence[Exposure]) -> Exposure:
+    """What dry runs with different randomness found of one secret: of each figure the most; of the
+    p-values one of a typical draw, that of the mean of their normal scores (not of all the evidence
+    together, which is stronger the more draws there are); of the evidence the mean."""
+    most = max(draws, key=lambda e: (bool(e.exposed), e.bits or 0.0, e.share or 0.0))
+    attacks = dict.fromkeys(attack for e in draws for attack in (*e.p_values, *e.evidence))
+    p_values = {a: [e.p_values[a] for e in draws if a in e.p_values] for a in attacks}
+    scores = {a: norm.isf(np.clip(each, 1e-9, 0.999)) for a, each in p_values.items() if each}
+    evidence = {a: [e.evidence[a] for e in draws if a in e.evidence] for a in attacks}
+    return replace(
+        most,
+        certain=max(e.certain for e in draws),
+        exposed=next((e.exposed for e in draws if e.exposed), ""),
+        doubt=next((e.doubt for e in draws if e.doubt), ""),
+        p_values={a: float(norm.sf(np.mean(each))) for a, each in scores.items()},
+        evidence={a: sum(each) / len(draws) for a, each in evidence.items() if each},
+        seconds=sum(e.seconds for e in draws),
     )
 
 
-def _sample(
-    recipe: Recipe,
-    records: Records,
-    sent: Array,
-    returned: Array,
-    defence: AppliedDefence | None,
-    kept: NDArray[np.int64],
-) -> _Part:
-    """What the others added to the update is taken off again, in one batched pass."""
-    inside = np.isin(np.arange(len(records)), kept)
-    inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
-    share, scale = 1 / len(records), len(kept) / len(records)
-    noise_sd = 0.0 if defence is None else defence.noise_sd
-    gradients, net = recipe.sends_gradient, network(recipe)
-    cleaned, arithmetic, off = [], [], []
-    for before, after in zip(sent, returned, strict=True):
-        rows = net.rows(before.astype(np.float64), inputs, labels)
-        theirs, own = (
-            recipe.rate * rows.scaled(np.where(part, share, 0.0)).total()
-            for part in (~inside, inside)
-        )
-        heard = update_of(recipe.payload, before, after)
-        left = heard - theirs
-        cleaned.append(left / scale if gradients else before - left)
-        size = float(np.sqrt(np.mean(heard**2)))
-        careless = float(np.finfo(returned.dtype).eps) * size * CARELESS
-        last_place = 0.0 if gradients else np.spacing(np.abs(after)).astype(np.float64) / 12**0.5
-        arithmetic.append(float(np.sqrt(careless**2 + np.mean(np.square(last_place)))))
-        off.append(float(np.sqrt(np.mean((left - own) ** 2))) / max(size, 1e-300))
-        expected = float(np.hypot(noise_sd, arithmetic[-1])) / max(size, 1e-300)
-        off[-1] = off[-1] if off[-1] > max(STRANGE * expected, REPLAYED) else 0.0
-    smaller, sd = recipe, float(np.hypot(noise_sd, max(arithmetic)))
-    if gradients:
-        sd /= scale
-    else:
-        smaller = recipe.model_copy(update={"learning_rate": recipe.learning_rate * scale})
-    doubt = ""
-    if max(off) > 0:
-        doubt = (
-            f"not how this client trained: replayed on its own records, the recipe is off by "
-            f"{max(off):.1%} of the update"
-        )
-    noisy = AppliedDefence(("gaussian",), noise_sd=sd)
-    return _Part(smaller, records.take(kept), np.array(cleaned), noisy, doubt)
+def _exposure(
+    about: Sequence[Finding], middle: float | None, exposed: bool, limits: Limits
+) -> Exposure:
+    """Of one secret, by all attacks that listened, beside those that did not; ``middle``: the error
+    of the client's own median."""
+    findings, free = (
+        [f for f in about if (f.level == COMPARISON) is baseline] for baseline in (False, True)
+    )
+    metric, top = findings[0].measure, strongest(findings)
+    best = max(findings, key=lambda f: (metric.sign * f.value, f.evidence or 0.0))
+    there = [best.majority, best.imputation, middle, *(f.value for f in free if not metric.share)]
+    guess = metric.best(g for g in there if g is not None)
+    sure, before = ([f.calibration for f in of if f.calibration] for of in (findings, free))
+    bits = share = None
+    if sure:
+        bits = max(s.bits for s in sure) - max([0.0, *(s.bits for s in before)])
+        share = max(0.0, bits) / _entropy(best.majority or 1.0)
+    known, already = (max([0, *(_certain(s, best, limits) for s in of)]) for of in (sure, before))
+    why = "exposed, by the audit's own rule" if exposed else ""
+    doubts = [f"{f.attack}: {f.flag}" for f in findings if f.flag]
+    if not doubts and top is not None and top.level == NOT_MEASURED:
+        doubts.append(top.why)
+    if metric.limit is not None:
+        worse = f"as good as the secret itself, {best.value:.2%} worse than it"
+        if best.value <= metric.limit:
+            why = why or worse
+        elif best.value <= limits.near * metric.limit:
+            doubts.append(f"nearly {worse}")
+    elif not metric.share:
+        share = None if not guess else max(0.0, 1 - best.value / guess)
+    tested = [f for f in findings if not f.flag and metric.limit is None]
+    figures = (best.n, best.value, best.low, best.high, guess, max(0, known - already), bits, share)
+    return Exposure(
+        best.attribute or "",
+        *figures,
+        question=best.question,
+        attack=best.attack,
+        exposed=why,
+        doubt="; ".join(doubts),
+        p_values={f.attack: _p_value(f, guess) for f in tested},
+        evidence={f.attack: f.evidence for f in tested if f.evidence is not None},
+        seconds=sum(f.seconds for f in findings),
+    )
+
+
+def _certain(sure: Calibration, found: Finding, limits: Limits) -> int:
+    """Records called rightly beyond 99%; none by an attack that is wrong nearly as often as naming
+    the commonest value would be, or where everybody has that."""
+    right, often = sure.certain_right, 1 - (found.majority or 0.0)
+    return right if often > 0 and sure.certain - right <= limits.wrong * often * right else 0
+
+
+def _entropy(majority: float) -> float:
+    """Bits a record that there are to learn at least, where the commonest value has this share: as
+    many values as there is room for have it too. Of two values that is the entropy itself."""
+    count = int(1 / majority + 1e-9)
+    shares = np.array([*[majority] * count, max(0.0, 1 - count * majority)])
+    shares = shares[shares > 0]
+    return max(float(-(shares * np.log2(shares)).sum()), 1e-9)
+
+
+def _middle(records: Records, label: str, topic: Topic) -> float | None:
+    """The mean error of the median label, or of the median of the groups' means: what who knows
+    the client's own middle gets of its labels. None of a secret that is no number."""
+    if topic.measure.share or topic.measure.limit is not None:
+        return None
+    labels = records[label].astype(np.float64)
+    if topic.attribute is not None:
+        groups = records[topic.attribute]
+        labels = np.array([labels[groups == g].mean() for g in np.unique(groups)])
+    return float(np.abs(labels - np.median(labels)).mean())
+
+
+def _p_value(finding: Finding, guess: float | None) -> float:
+    """That an attack learned nothing; where the audit has no guess to test against, of the normal
+    distribution around its score, and 0 where there is nothing to compare it with."""
+    if finding.p_value is not None or guess is None:
+        return finding.p_value or 0.0
+    sd = max((finding.high - finding.value) / norm.ppf(0.975), 1e-300)
+    return float(norm.sf(finding.measure.gain(finding.value, guess) / sd))
+
+
+def _misfit(replay: Replay) -> str:
+    off = "not how this config says that you train: replayed on your own records, it is off by"
+    chance = f"{replay.off or 0:.1%} of the update, and chance explains {replay.by_chance or 0:.1%}"
+    return f"{off} {chance}"

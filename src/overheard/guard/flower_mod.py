@@ -1,44 +1,45 @@
 """A Flower client mod that looks at every update before it leaves, and stops the ones that tell.
 
-    app = ClientApp(mods=[guard_mod(recipe, my_secrets, Limits(bits=0.1))])
+    app = ClientApp(mods=[guard_mod("audit.toml", client="site 3")])
 
-Local training runs as usual. Then the client decodes its own update as a listener would, together
-with those that have left before, and it passes, leaves with noise on it, or is replaced by an error
-that says why. The guard fails closed: what it could not measure does not leave.
+Local training runs as usual. Then the client audits its own update, together with those that have
+left before, as the audit of the whole federation will: with the same description (``audit.toml``,
+which `overheard init` writes), the same attacks and the same decision. The update passes, leaves
+with noise on it, or is replaced by an error that says why. The guard fails closed: what it could
+not measure does not leave.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from secrets import randbits
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message
-from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
-from overheard.guard.exposure import Secret, exposures
-from overheard.guard.limits import USUAL, Exposure, Limits
-from overheard.programs.recipe import Layout, Recipe, named
+from overheard.federation.defences.gaussian import Gaussian
+from overheard.federation.recorders.description import Description, read_description
+from overheard.guard.dry_run import Arrays, Round, recorded
+from overheard.guard.exposure import USUAL, Exposure, Limits, answer_of, worst_of
 from overheard.randomness import stream
-from overheard.transcript.knowledge import AppliedDefence
 
 REFUSED = 600
 """Code of the error that a refused update is replaced by; Flower's own are smaller."""
-LEAST = 24
-"""Records of a sample that several secrets share; of fewer, all answers would be listed."""
 STOPPED = "overheard-guard-refused"
 """Where a client's state, which outlives its process, remembers that an update was refused."""
 LEFT = "overheard-guard-left"
 """Where it remembers the messages that have left, to judge the next one together with them."""
+WAYS = ("sent/", "returned/")
 MOST_BYTES = 1 << 26
 """Of remembered messages; of larger models fewer rounds are remembered."""
 logger = logging.getLogger("overheard.guard")
-Array = NDArray[np.floating[Any]]
 Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Message]
 
 
@@ -46,30 +47,27 @@ Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Messag
 class Guarding:
     """How closely the guard looks, and what it does about what it sees.
 
-    ``noise_sd``: an update over a limit gets Gaussian noise of this standard deviation on every
-    coordinate, and is refused if that is not enough; 0: it is refused. ``most``: with more records
-    than this a sample is decoded (of several secrets each gets its part of it), the others' secrets
-    being taken as known to the listener: what is reported is then rather too much than too little.
+    ``noise_sd``: an update that may not leave gets Gaussian noise of this standard deviation on
+    every coordinate, and is refused if that is not enough; 0: it is refused.
 
     What rounds reveal adds up, so an update is judged together with the last ``remember`` ones that
     have left (0: by itself); those with noise on them and those without, each for themselves. What
-    passes is what this decoder could not read: that is no guarantee.
+    passes is what the attacks could not read: that is no guarantee. It is a whole audit a round,
+    which takes from a tenth of a second to minutes; the log says how long.
 
-    A sample of one full-batch step takes milliseconds. Several local steps are decoded for all
-    records, which takes seconds a round.
-
-    An update that could not be measured (no decoder reads it), or whose decoder doubts its own
-    answer, proves no privacy: it is refused. With ``unsure="pass"`` it leaves with a warning in the
-    log, until an update of this client was refused for what it tells: from then on nothing of it
-    leaves unmeasured. ``seed``: of sample and noise, for tests; by default both are drawn anew each
-    time, so that nobody can take the noise off again.
+    An update that could not be measured (no attack reads it, or one doubts its own answer), or that
+    gives a hint of a leak, proves no privacy: it is refused. With ``unsure="pass"`` it leaves with
+    a warning in the log, until an update of this client was refused for what it tells: from then on
+    nothing of it leaves unmeasured. ``seed``: of the noise, for tests; by default it is drawn anew
+    each time, so that nobody can take it off again. ``trust_code``: run the model's factory, where
+    the description names one.
     """
 
     noise_sd: float = 0.0
-    most: int = 64
     remember: int = 20
     unsure: Literal["refuse", "pass"] = "refuse"
     seed: int | None = None
+    trust_code: bool = False
 
     def __post_init__(self) -> None:
         if self.noise_sd < 0 or self.remember < 0:
@@ -81,22 +79,25 @@ class Guarding:
 
 
 def guard_mod(
-    recipe: Recipe,
-    secrets: Callable[[Context], Sequence[Secret]],
+    description: str | Path | Description,
+    client: str | Callable[[Context], str],
     limits: Limits = USUAL,
     how: Guarding = Guarding(),
     tell: Callable[[Context, Exposure], None] = lambda context, found: None,
 ) -> Mod:
-    """Stops updates that leak more than the limits allow of any of the secrets.
+    """Stops updates that leak more than the limits allow of any secret that the description names.
 
-    ``secrets(context)`` gives the client's own records and what to protect of them: columns, the
-    labels, who is there. ``limits``: as of `overheard preflight`.
+    ``description``: the file that ``overheard audit --with`` reads; its table must have the
+    client's own records. ``client``: what the table calls it; a function where several clients run
+    the same app. ``limits``: as of `overheard preflight`.
 
     ``tell`` is given what was measured of each secret, before an update leaves or is refused. The
     figures stay with the client, there and in its log (``overheard.guard``): an error that told
     the server how many bits leak would tell it how common the secret is.
     """
-    remember = how.remember
+    said = description if isinstance(description, Description) else read_description(description)
+    if said.training is None and not said.program().trains:
+        raise FixConfig(f"model {said.model.name!r} trains no network; the guard reads models only")
 
     def mod(
         message: Message, context: Context, call_next: Callable[[Message, Context], Message]
@@ -104,51 +105,48 @@ def guard_mod(
         reply = call_next(message, context)
         if not message.metadata.message_type.startswith("train") or reply.has_error():
             return reply
-        name, arrays = _arrays(reply)
-        sent = _flat(_arrays(message)[1], recipe)
-        returned = _flat(arrays, recipe)
-        draw = randbits(64) if how.seed is None else how.seed
-        owned = secrets(context)
-
-        def measured(update: Array, sd: float) -> list[Exposure]:
-            each = max(how.most // max(len(owned), 1), min(how.most, LEAST))
-            past = _left(context, sd, recipe.model.size)[-remember:] if remember else ()
-            rounds = [*past, (sent, update)]
-            told = AppliedDefence(("gaussian",), noise_sd=sd) if sd else None
-            begun, ended = (np.array([r[way] for r in rounds]) for way in (0, 1))
-            return exposures(recipe, owned, begun, ended, told, each, draw)
-
-        sd, why = 0.0, ""
+        (_, sent), (name, returned) = _arrays(message), _arrays(reply)
+        who = client if isinstance(client, str) else client(context)
+        begin, why = time.perf_counter(), ""
         found: list[Exposure] = []
+        _check_same(sent, returned)
         try:
-            found = measured(returned, sd)
-            if how.noise_sd > 0 and any(e.answer(limits) != "ok" for e in found):
-                sd = how.noise_sd
-                noise = stream(draw, "guard noise").normal(0.0, sd, returned.shape)
-                returned = (returned + noise).astype(returned.dtype)
-                reply.content[name] = _record(returned, recipe.model.layout(), arrays)
-                found = measured(returned, sd)
+            for sd in (0.0, how.noise_sd)[: 1 + (how.noise_sd > 0)]:
+                if sd:
+                    returned = _noisy(returned, how)
+                    pieces = {n: FlowerArray(array) for n, array in returned.items()}
+                    reply.content[name] = ArrayRecord(pieces)
+                key = f"{LEFT}-{'noisy' if sd else 'plain'}"
+                rounds = _left(context, key, how.remember, (sent, returned))
+                noise = (Gaussian(sd=sd),) if sd else ()
+                about = said.model_copy(update={"defence": (*said.defence, *noise)})
+                with recorded(about, who, rounds, how.trust_code) as run:
+                    found = run.exposures(limits)
+                if answer_of(found, limits) == "ok":
+                    break
         except (ChooseAnotherAttack, FixData) as error:
             found, why = [], str(error)
         for one in found:
             tell(context, one)
-        beyond = [e for e in found if e.answer(limits) == "too much"]
-        doubts = [f"{e.name}: {e.doubt}" for e in found if e.answer(limits) == "not known"]
-        if beyond:
+        answer, seconds = answer_of(found, limits), time.perf_counter() - begin
+        if answer == "ok":
+            logger.info("the update passes: it was looked at for %.2f s", seconds)
+        elif answer == "too much":
+            worst = worst_of(found, limits)
             context.state[STOPPED] = ConfigRecord({"refused": True})
-            logger.warning("the update is refused: %s", _words(beyond[0], limits))
-            return _refused(message, f"more of {beyond[0].name!r} would leak than may")
-        if why or doubts:
-            why = why or doubts[0]
-            if how.unsure == "refuse" or STOPPED in context.state:
-                logger.warning("the update is refused: what it leaks is not known (%s)", why)
-                return _refused(message, "what it would leak is not known")
-            logger.warning("what the update leaks is not known (%s); it is sent as it is", why)
+            much = f"{worst.name}: {'; '.join(worst.beyond(limits))}"
+            logger.warning("the update is refused: %s (looked at for %.2f s)", much, seconds)
+            return _refused(message, f"more of {worst.name!r} would leak than may")
         else:
-            for one in found:
-                logger.info("the update passes: %s", _words(one, limits))
-        if remember:
-            _remember(context, sd, sent, returned, remember)
+            doubts = [f"{e.name}: {e.unknown(limits)}" for e in found if e.unknown(limits)]
+            refused = how.unsure == "refuse" or STOPPED in context.state
+            done = "the update is refused" if refused else "it is sent as it is"
+            told = "what the update leaks is not known (%s); %s (looked at for %.2f s)"
+            logger.warning(told, why or "; ".join(doubts), done, seconds)
+            if refused:
+                return _refused(message, "what it would leak is not known")
+        if how.remember:
+            _remember(context, key, rounds)
         return reply
 
     return mod
@@ -158,61 +156,46 @@ def _refused(message: Message, why: str) -> Message:
     return Message(Error(REFUSED, f"refused by the guard: {why}"), reply_to=message)
 
 
-def _key(sd: float) -> str:
-    return f"{LEFT}-{'noisy' if sd else 'plain'}"
-
-
-def _left(context: Context, sd: float, size: int) -> list[tuple[Array, Array]]:
-    """The messages that have left, oldest first, of a model of this size."""
-    record = context.state.get(_key(sd))
-    if not isinstance(record, ArrayRecord):
-        return []
-    sent, returned = record["sent"].numpy(), record["returned"].numpy()
-    if sent.ndim != 2 or sent.shape[1] != size or sent.shape != returned.shape:
-        return []
-    return list(zip(sent, returned, strict=True))
-
-
-def _remember(context: Context, sd: float, sent: Array, returned: Array, most: int) -> None:
-    rounds = [*_left(context, sd, sent.size), (sent, returned)]
-    fit = max(1, MOST_BYTES // max(sent.nbytes + returned.nbytes, 1))
-    rounds = rounds[-min(most, fit) :]
-    ways = {way: np.array([r[at] for r in rounds]) for at, way in enumerate(("sent", "returned"))}
-    context.state[_key(sd)] = ArrayRecord({way: FlowerArray(a) for way, a in ways.items()})
-
-
-def _words(found: Exposure, limits: Limits) -> str:
-    bits = "" if found.bits is None else f"{found.bits:.3f} bits a record, "
-    share = "" if found.share is None else f"{found.share:.1%} of what there is to learn, "
-    guess = "" if found.guess is None else f" (a guess: {found.guess:.3g})"
-    over = "; ".join(found.beyond(limits)) or "below every limit"
-    return (
-        f"{found.name}: {bits}{share}{found.certain} of {found.records} records certain, "
-        f"{found.value:.3g} measured{guess}: {over}"
-    )
-
-
-def _arrays(message: Message) -> tuple[str, dict[str, Array]]:
+def _arrays(message: Message) -> tuple[str, Arrays]:
     """The one model that a message carries, and its name in the message."""
     records = list(message.content.array_records.items())
     if len(records) != 1:
-        raise FixData(f"a message carries {len(records)} models; the guard reads one")
+        raise FixConfig(f"a message carries {len(records)} models; the guard reads one")
     name, record = records[0]
     return name, {key: array.numpy() for key, array in record.items()}
 
 
-def _flat(arrays: dict[str, Array], recipe: Recipe) -> Array:
-    layout = recipe.model.layout()
-    heard = {name: a.shape for name, a in arrays.items()}
-    if heard != dict(layout):
-        raise FixConfig(
-            f"the messages carry {heard} but the guard's recipe describes {dict(layout)}; correct "
-            "the model's sizes or its wire_names"
-        )
-    return np.concatenate([arrays[name].reshape(-1) for name, _ in layout])
+def _check_same(sent: Arrays, returned: Arrays) -> None:
+    """Refuse what would leave unmeasured: arrays that the model does not have."""
+    one, other = ({name: a.shape for name, a in arrays.items()} for arrays in (sent, returned))
+    if one != other:
+        raise FixConfig(f"the update has {other} where the model has {one}; send no other arrays")
 
 
-def _record(flat: Array, layout: Layout, like: dict[str, Array]) -> ArrayRecord:
-    """The arrays in the order in which the client sent them."""
-    pieces = named(layout, flat)
-    return ArrayRecord({name: FlowerArray(np.ascontiguousarray(pieces[name])) for name in like})
+def _noisy(arrays: Arrays, how: Guarding) -> Arrays:
+    rng = stream(randbits(64) if how.seed is None else how.seed, "guard noise")
+    noise = {n: rng.normal(0.0, how.noise_sd, a.shape) for n, a in arrays.items()}
+    float_ = {n for n, array in arrays.items() if array.dtype.kind == "f"}
+    return {n: (a + noise[n]).astype(a.dtype) if n in float_ else a for n, a in arrays.items()}
+
+
+def _left(context: Context, key: str, most: int, update: Round) -> list[Round]:
+    """The last rounds that have left, oldest first, and this one."""
+    record, rounds = context.state.get(key), [update]
+    if isinstance(record, ArrayRecord):
+        stacks = {way: {n: record[way + n].numpy() for n in update[0]} for way in WAYS}
+        left = len(next(iter(stacks[WAYS[0]].values())))
+        for row in reversed(range(left)):
+            sent, returned = ({n: a[row] for n, a in stacks[way].items()} for way in WAYS)
+            rounds.insert(0, (sent, returned))
+    size = sum(array.nbytes for arrays in update for array in arrays.values())
+    return rounds[-min(most + 1, max(1, MOST_BYTES // max(size, 1))) :]
+
+
+def _remember(context: Context, key: str, rounds: list[Round]) -> None:
+    stacks = {
+        way + name: np.stack([one[place][name] for one in rounds])
+        for place, way in enumerate(WAYS)
+        for name in rounds[0][place]
+    }
+    context.state[key] = ArrayRecord({name: FlowerArray(a) for name, a in stacks.items()})

@@ -1,48 +1,71 @@
 """Before anything is sent: what would this client's updates reveal, and what would stop it?
 
-The client is rehearsed, or the updates that it has made are read; then the audit itself is let
-loose on them, with every question that the audit of this config would ask. The answer is about what
-a simulated client of this recipe would reveal to the attacks that were tried. It guarantees
-nothing.
+The client's rounds are simulated, or the updates that it has made are read; then the audit itself
+is let loose on them (`overheard.guard.dry_run`), with every question that the audit of this config
+would ask. The answer is about what such a client would reveal to the attacks that were tried. It
+guarantees nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+import zipfile
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
+from overheard.errors import FixConfig, FixData, OverheardError
 from overheard.evaluation.attempt import Progress, silent
 from overheard.federation.config import Config
 from overheard.federation.defences.contract import chain
 from overheard.federation.defences.drop_column import DropColumn
 from overheard.federation.defences.gaussian import Gaussian
 from overheard.federation.plan import Plan, plan
+from overheard.federation.recorders.folder import read_arrays
+from overheard.foreign.files import opened
 from overheard.foreign.limits import check
-from overheard.guard.limits import USUAL, Answer, Exposure, Limits, worse
-from overheard.guard.measured import measured
-from overheard.guard.rehearsal import heard_alone, rehearsed, replayed
-from overheard.guard.updates import read_update
+from overheard.foreign.shown import short
+from overheard.guard.dry_run import Arrays, Round, recorded, simulated
+from overheard.guard.exposure import (
+    USUAL,
+    Answer,
+    Exposure,
+    Limits,
+    answer_of,
+    worst_draw,
+    worst_of,
+)
+from overheard.programs.recipe import Recipe
 from overheard.questions.question import question_named
 
-NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-EPOCHS = (2, 5, 10)
-BATCHES = (64, 32, 8)
-DRAWS = 4
-"""Rehearsals of a secret of which the first two give a hint that it leaks."""
+
+@dataclass(frozen=True)
+class Search:
+    """What is tried against a leak, of each kind from the smallest: Gaussian ``noises`` in units of
+    an update's typical coordinate, local ``epochs``, sizes of ``batches``. ``draws``: dry runs of a
+    secret of which the first two give a hint that it leaks."""
+
+    noises: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+    epochs: tuple[int, ...] = (2, 5, 10)
+    batches: tuple[int, ...] = (64, 32, 8)
+    draws: int = 4
+
+
+SEARCH = Search()
 
 
 @dataclass(frozen=True)
 class Change:
     """One way to leak less, measured: what it is called, how to set it, and what is left.
 
-    ``strength`` orders the changes of a kind from the smallest. Of a change that is not enough,
-    ``found`` may hold one secret only, by one attack: that was enough to see it.
+    ``strength`` orders the changes of a kind from the smallest.
     """
 
     kind: str
@@ -58,8 +81,9 @@ class Change:
 class Preflight:
     """What a client's updates would reveal, secret by secret, and the changes that were tried.
 
-    ``rounds`` were listened to, of ``configured`` ones. ``simulated``: the updates were rehearsed,
+    ``rounds`` were listened to, of ``configured`` ones. ``simulated``: the updates were simulated,
     not read. ``notes``: what this does not cover. ``unasked``: why an ``ok`` cannot be said.
+    ``seconds``: what it took to simulate the rounds as configured, and to audit them.
     """
 
     client: str
@@ -71,6 +95,7 @@ class Preflight:
     simulated: bool = True
     notes: tuple[str, ...] = ()
     unasked: tuple[str, ...] = ()
+    seconds: float = 0.0
 
     @property
     def answer(self) -> Answer:
@@ -85,29 +110,15 @@ class Preflight:
 
     @property
     def worst(self) -> Exposure:
-        return max(self.found, key=lambda e: e.severity(self.limits))
+        return worst_of(self.found, self.limits)
 
     def smallest(self) -> list[Change]:
         """Of each kind of change the smallest that gets below the limits."""
-        kinds = dict.fromkeys(change.kind for change in self.changes)
-        enough = [
-            next((c for c in self.changes if c.kind == k and c.answer(self.limits) == "ok"), None)
-            for k in kinds
-        ]
-        return [change for change in enough if change is not None]
+        enough = [c for c in self.changes if c.answer(self.limits) == "ok"]
+        return list({c.kind: c for c in reversed(enough)}.values())[::-1]
 
 
-def answer_of(found: Sequence[Exposure], limits: Limits) -> Answer:
-    """That of the worst secret."""
-    answers = {e.answer(limits) for e in found}
-    if not found:
-        return "not known"
-    return (
-        "too much" if "too much" in answers else "not known" if len(answers) > 1 else answers.pop()
-    )
-
-
-def preflight(
+def preflight(  # noqa: PLR0913  # a command with its options
     config: Config,
     client: str = "",
     limits: Limits = USUAL,
@@ -115,6 +126,7 @@ def preflight(
     targets: Sequence[str] = (),
     changes: bool = True,
     progress: Progress = silent,
+    search: Search = SEARCH,
 ) -> Preflight:
     """Audit a client's own updates, and look for what would bring them below the limits.
 
@@ -124,39 +136,23 @@ def preflight(
 
     Of each kind of change (noise, smaller batches, more local epochs, columns left out) the
     smallest that helps is looked for by halving, which takes for granted that more of it never
-    leaks more. What is named is measured whole; a change is given up at the first secret that
-    still leaks too much, or is not known.
+    leaks more. What is named is measured whole; a change is given up at the first dry run in which
+    a secret still leaks too much, or is not known.
     """
     ready, asked = _asked(config, client, limits, rounds, targets)
     progress("as configured", 0, 1)
-    found, typical = _rehearse(ready, asked.client, asked.rounds, limits, targets=targets)
-    made = replace(asked, found=found)
-    _refuse_nothing(found)
-    if made.answer == "ok" or not changes or answer_of(found, limits) == "ok":
+    begin = time.perf_counter()
+    found, typical = _dry_runs(ready, asked, targets, search)
+    made = replace(asked, found=found, seconds=time.perf_counter() - begin)
+    if not changes or answer_of(found, limits) == "ok" or not isinstance(ready.told, Recipe):
         return made
-    return replace(made, changes=tuple(_tried(ready, made, typical, targets, progress)))
 
+    def left(changes: dict[str, Any]) -> tuple[Exposure, ...]:
+        changed = plan(ready.config.model_copy(update=changes))
+        return _dry_runs(changed, asked, targets, search)[0]
 
-def _rehearse(
-    ready: Plan, client: str, rounds: int, limits: Limits, targets: Sequence[str] = ()
-) -> tuple[tuple[Exposure, ...], float]:
-    """What the audit finds of a rehearsal; of what is not settled by it, of a second; and of what
-    they give a hint of, of all."""
-    first, typical = measured(ready, client, rehearsed(ready, client, rounds), targets=targets)
-    draws = {e.name: [e] for e in first}
-    for draw in range(1, DRAWS):
-        found = [worse(same) for same in draws.values()]
-        unsettled = [e for e in found if np.isfinite(e.value) and e.attack]
-        unsettled = [e for e in unsettled if not e.doubt and not e.beyond(limits)]
-        asked = [e for e in unsettled if draw == 1 or len(draws[e.name]) > 2 or e.hint]
-        if not asked:
-            break
-        keys = list(dict.fromkeys(e.target for e in asked))
-        more, _ = measured(ready, client, rehearsed(ready, client, rounds, draw), targets=keys)
-        for exposure in more:
-            if exposure.name in {e.name for e in asked}:
-                draws[exposure.name].append(exposure)
-    return tuple(worse(same) for same in draws.values()), typical
+    kinds = _kinds(ready, made, typical, search)
+    return replace(made, changes=tuple(_tried(kinds, left, limits, progress)))
 
 
 def preflight_updates(
@@ -167,180 +163,162 @@ def preflight_updates(
     rounds: int | None = None,
     targets: Sequence[str] = (),
 ) -> Preflight:
-    """Audit real updates, from files (see `overheard.guard.updates`), and whether they are this
-    config's; the rest as `preflight` has it."""
+    """Audit real updates, from files (see `read_update`), and whether they are this config's; the
+    rest as `preflight` has it."""
     ready, asked = _asked(config, client, limits, rounds, targets)
-    messages = [read_update(Path(file), ready.recipe) for file in updates]
-    found, _ = measured(ready, asked.client, messages, targets=targets)
-    _refuse_nothing(found)
-    strange = [replayed(ready, asked.client, sent, returned) for sent, returned in messages]
-    unasked = [f"{file}: {why}" for file, why in zip(updates, strange, strict=True) if why]
-    given = len(messages)
-    if given < asked.rounds:
-        unasked.append(
-            f"{given} of {asked.rounds} rounds were given, and what rounds reveal adds up; "
-            f"--rounds {given} judges these alone"
-        )
-    unasked = [*asked.unasked, *unasked]
-    return replace(asked, rounds=given, found=found, simulated=False, unasked=tuple(unasked))
+    begin = time.perf_counter()
+    with recorded(ready, asked.client, [read_update(Path(f), ready) for f in updates]) as run:
+        found = tuple(run.exposures(limits, targets))
+    made = replace(asked, found=found, rounds=len(updates), simulated=False)
+    if made.rounds < asked.rounds:
+        few = f"{made.rounds} of {asked.rounds} rounds were given, and what rounds reveal adds up; "
+        alone = f"--rounds {made.rounds} judges these alone"
+        made = replace(made, unasked=(*asked.unasked, few + alone))
+    return replace(made, seconds=time.perf_counter() - begin)
 
 
 def _asked(
     config: Config, client: str, limits: Limits, rounds: int | None, targets: Sequence[str]
 ) -> tuple[Plan, Preflight]:
-    """The client's plan, as it is heard by itself, and the answer before anything was measured."""
-    ready = plan(config)
-    name = _only(ready, client)
-    configured = config.training.rounds
+    """The client's plan, without what hides its updates in a sum, and the answer before anything
+    was measured: what it will not cover."""
+    ready, configured = plan(config), config.training.rounds
     wanted = configured if rounds is None else rounds
     check("rounds", wanted, "rounds", FixConfig)
-    notes, unasked = _left_out(ready, targets)
-    made = Preflight(name, wanted, configured, limits, (), notes=notes, unasked=unasked)
-    return heard_alone(ready), made
-
-
-def _refuse_nothing(found: Sequence[Exposure]) -> None:
-    if not found:
-        raise FixConfig(
-            "the audit of this config asks nothing that can be scored; set audit.attributes, "
-            "audit.label or audit.membership"
-        )
-
-
-def _left_out(ready: Plan, targets: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the answer does not cover; and what the audit would ask that is not asked here."""
-    notes, unasked = [], []
-    summing = chain(*ready.config.defence).summing
-    if summing is not None:
-        notes.append(
-            f"{summing.name} hides your update among the others'; it is judged as if it were heard "
-            "by itself"
-        )
+    alone = tuple(d for d in config.defence if "total" not in d.hooks())
+    name = next(iter(ready.clients)) if not client and len(ready.clients) == 1 else client
+    if name not in ready.clients:
+        given = f"no client {client!r}" if client else "there are several clients; name yours"
+        raise FixConfig(f"{given}; the clients are {', '.join(ready.clients)}")
+    made = Preflight(name, wanted, configured, limits, ())
+    if (summing := chain(*config.defence).summing) is not None:
+        hides = f"{summing.name} hides your update among the others'; it is judged as if it were "
+        made = replace(made, notes=(f"{hides}heard by itself",))
     if ready.properties is not None and not targets:
-        unasked.append(
-            "[property] is asked of the whole federation and not here: simulate it and audit it as "
-            "'secure-server'"
-        )
-    return tuple(notes), tuple(unasked)
+        whole = "[property] is asked of the whole federation and not here: simulate it and audit it"
+        made = replace(made, unasked=(f"{whole} as 'secure-server'",))
+    return replace(ready, config=config.model_copy(update={"defence": alone})), made
+
+
+def _dry_runs(
+    ready: Plan, asked: Preflight, targets: Sequence[str], search: Search
+) -> tuple[tuple[Exposure, ...], float]:
+    """What the audit finds of a dry run; of what is not settled by it, of a second; and of what
+    they give a hint of, of all. And the typical size of an update's coordinate."""
+    draws: dict[str, list[Exposure]] = {}
+    limits, typical = asked.limits, 0.0
+    for draw in range(search.draws):
+        with simulated(ready, asked.client, asked.rounds, draw) as run:
+            for one in run.exposures(limits, targets):
+                draws.setdefault(one.name, []).append(one)
+            typical = typical or (run.typical() if isinstance(ready.told, Recipe) else 0.0)
+        found = tuple(worst_draw(same) for same in draws.values())
+        unsettled = [e for e in found if e.attack and not e.doubt and not e.beyond(limits)]
+        if not unsettled or (draw == 1 and not any(e.unknown(limits) for e in unsettled)):
+            break
+    return found, typical
+
+
+Step = tuple[float, str, dict[str, Any]]
+"""A change: its strength, its name, and what it sets in the config."""
 
 
 def _tried(
-    ready: Plan, made: Preflight, typical: float, targets: Sequence[str], progress: Progress
-) -> Iterator[Change]:
+    kinds: dict[str, list[Step]],
+    measured: Callable[[dict[str, Any]], Sequence[Exposure]],
+    limits: Limits,
+    progress: Progress,
+) -> list[Change]:
     """The changes that were measured, kind by kind, the smallest of each first."""
-    limits = made.limits
-    leaking = [e for e in made.found if e.answer(limits) != "ok"]
-    kinds = dict(_kinds(ready, made.client, leaking, typical))
+    tried: list[Change] = []
     total = 1 + sum(map(len, kinds.values()))
-    done = 1
+
+    def enough(kind: str, step: Step) -> bool:
+        strength, words, changes = step
+        progress(words, len(tried) + 1, total)
+        try:
+            tried.append(Change(kind, strength, words, tuple(measured(changes))))
+        except OverheardError:  # it does not train so, or no attack reads what comes of it
+            return False
+        return tried[-1].answer(limits) == "ok"
+
     for kind, steps in kinds.items():
-        tried: dict[int, Change] = {}
-        low, high = 0, len(steps)
-        while low < high:
-            middle = (low + high) // 2
-            step = steps[middle]
-            progress(step.words, done + len(tried), total)
-            left = _changed(step, made, targets)
-            if left is not None:
-                tried[middle] = Change(kind, step.strength, step.words, left)
-            if left is not None and answer_of(left, limits) == "ok":
-                high = middle
-            else:
-                low = middle + 1
-        done += len(steps)
-        yield from (tried[place] for place in sorted(tried))
+        bisect_left(steps, True, key=partial(enough, kind))
     progress("done", total, total)
+    return sorted(tried, key=lambda change: (list(kinds).index(change.kind), change.strength))
 
 
-def _changed(step: _Step, made: Preflight, targets: Sequence[str]) -> tuple[Exposure, ...] | None:
-    """What is left: first the strongest attack on what leaked most; if that is stopped, all.
-
-    None: the change does not train, or no attack of ours reads what comes of it.
-    """
-    worst = made.worst
-    key = worst.attribute if question_named(worst.question).removable else ""
-    try:
-        changed = step.make()
-        first: tuple[Exposure, ...] = ()
-        if key and worst.attack:
-            messages = rehearsed(changed, made.client, made.rounds)
-            first, _ = measured(changed, made.client, messages, [worst.attack], [key])
-        if (
-            first
-            and np.isfinite(first[0].value)
-            and (first[0].doubt or first[0].beyond(made.limits))
-        ):
-            return first
-        return _rehearse(changed, made.client, made.rounds, made.limits, targets)[0]
-    except (ChooseAnotherAttack, FixConfig, FixData):
-        return None
-
-
-@dataclass(frozen=True)
-class _Step:
-    strength: float
-    words: str
-    make: Callable[[], Plan]
-
-
-def _only(ready: Plan, client: str) -> str:
-    if client in ready.clients:
-        return client
-    if not client and len(ready.clients) == 1:
-        return next(iter(ready.clients))
-    given = f"no client {client!r}" if client else "there are several clients; name yours"
-    raise FixConfig(f"{given}; the clients are {', '.join(ready.clients)}")
-
-
-def _kinds(
-    ready: Plan, client: str, leaking: Sequence[Exposure], typical: float
-) -> Iterator[tuple[str, list[_Step]]]:
-    """What is tried: of each kind the changes, from the smallest; ``typical`` is the size of an
-    update's coordinate."""
-    noises = [
-        _Step(
-            times,
-            f"Gaussian noise of {times:g} times the update's typical coordinate "
-            f"(sd {times * typical:.3g})",
-            partial(_with_noise, ready, times * typical),
-        )
-        for times in NOISES
-    ]
-    yield "noise", noises
-    own, recipe = len(ready.clients[client]), ready.recipe
+def _kinds(ready: Plan, made: Preflight, typical: float, how: Search) -> dict[str, list[Step]]:
+    """What is tried: of each kind the changes, from the smallest."""
+    own, recipe, config = len(ready.clients[made.client]), ready.recipe, ready.config
+    noise = "Gaussian noise of {:g} times the update's typical coordinate (sd {:.3g})"
+    kinds: dict[str, list[Step]] = {
+        "noise": [
+            (
+                n,
+                noise.format(n, n * typical),
+                {"defence": (*config.defence, Gaussian(sd=n * typical))},
+            )
+            for n in how.noises
+        ]
+    }
     if not recipe.sends_gradient and recipe.steps is None:
-        batches = [b for b in BATCHES if b < min(recipe.batch_size or own, own)]
-        smaller = [
-            _Step(1 / b, f"batches of {b}", partial(_with_recipe, ready, {"batch_size": b}))
-            for b in batches
+        smaller = [b for b in how.batches if b < min(recipe.batch_size or own, own)]
+        longer = [e for e in how.epochs if e > recipe.epochs]
+        kinds["batch"] = [
+            (1 / b, f"batches of {b}", _training(config, batch_size=b)) for b in smaller
         ]
-        yield "batch", smaller
-        longer = [
-            _Step(e, f"{e} local epochs", partial(_with_recipe, ready, {"epochs": e}))
-            for e in EPOCHS
-            if e > recipe.epochs
-        ]
-        yield "epochs", longer
+        kinds["epochs"] = [(e, f"{e} local epochs", _training(config, epochs=e)) for e in longer]
     seen = recipe.encoding.columns()
+    leaking = [e for e in made.found if e.answer(made.limits) != "ok"]
     removable = [e.attribute for e in leaking if question_named(e.question).removable]
     leaks = [column for name in removable for column in ready.attributes[name].columns]
-    columns = [column for column in dict.fromkeys(leaks) if column in seen]
+    columns = tuple(column for column in dict.fromkeys(leaks) if column in seen)
     if columns and len(columns) < len(seen):
+        dropped = {"defence": (DropColumn(columns=columns), *config.defence)}
         words = f"leaving {', '.join(columns)} out of the model"
-        step = _Step(len(columns), words, partial(_without, ready, tuple(columns)))
-        yield "drop", [step]
+        kinds["drop"] = [(len(columns), words, dropped)]
+    return kinds
 
 
-def _with_noise(ready: Plan, sd: float) -> Plan:
-    defences = (*ready.config.defence, Gaussian(sd=sd))
-    return replace(ready, config=ready.config.model_copy(update={"defence": defences}))
+def _training(config: Config, **changes: int) -> dict[str, Any]:
+    return {"training": config.training.model_copy(update=changes)}
 
 
-def _with_recipe(ready: Plan, changes: dict[str, Any]) -> Plan:
-    return replace(ready, told=ready.recipe.model_copy(update=changes))
+def read_update(file: Path, ready: Plan) -> Round:
+    """One round from a file that the client wrote, safetensors or npz, bounded: ``sent/NAME`` are
+    the arrays of the model that it was sent, ``returned/NAME`` what it is about to return, under
+    the names of the config's model."""
+    arrays = _npz(file) if file.suffix == ".npz" else read_arrays(file)
+    wanted, ways = {n: tuple(shape) for n, shape in ready.recipe.model.layout()}, []
+    for way in ("sent", "returned"):
+        there = {n.removeprefix(f"{way}/"): a for n, a in arrays.items() if n.startswith(f"{way}/")}
+        if {name: array.shape for name, array in there.items()} != wanted:
+            raise FixData(
+                f"{file}: holds {short({n: a.shape for n, a in arrays.items()})} where the "
+                f"config's model has {short(wanted)}; write each array of the model as '{way}/NAME'"
+            )
+        kinds = {str(array.dtype) for array in there.values()}
+        if not kinds <= {"float32", "float64"} or len(kinds) > 1:
+            raise FixData(
+                f"{file}: '{way}/' is of {', '.join(sorted(kinds))}; give float32 or float64, as "
+                "it goes over the wire"
+            )
+        if not all(np.isfinite(array).all() for array in there.values()):
+            raise FixData(f"{file}: '{way}/' holds NaN or infinity; nothing can be said of that")
+        ways.append(there)
+    return ways[0], ways[1]
 
 
-def _without(ready: Plan, columns: tuple[str, ...]) -> Plan:
-    """Planned anew: the model has fewer inputs."""
-    defences = (DropColumn(columns=columns), *ready.config.defence)
-    return plan(ready.config.model_copy(update={"defence": defences}))
+def _npz(file: Path) -> Arrays:
+    with opened(file, True, FixData) as (_, size):
+        check("message_bytes", size, file, FixData)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            check("arrays", len(members), file, FixData)
+            check("message_bytes", sum(m.file_size for m in members), file, FixData)
+            files = {m.filename.removesuffix(".npy"): BytesIO(archive.read(m)) for m in members}
+            return {name: npy.read_array(one, allow_pickle=False) for name, one in files.items()}
+    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError, ValueError, MemoryError) as error:
+        raise FixData(f"{file}: cannot be read as npz ({short(str(error))})") from error

@@ -1,32 +1,33 @@
-"""What does a recording of a stranger's app show, given the clients' records?
+"""How did the clients of a recording train, given the table of their records?
 
-Every way in which the records may have entered the model (`variants`) is described as an audit
-would be told of it; then recipes are tried (`search`), and the best is checked as every audit
-checks its recipe: client by client, against replays of itself.
+Every way in which records may have entered the model is described as an audit would be told of it
+(`Asked.structures`); recipes are tried on a few clients (`search`); and the best is checked as
+every audit checks its recipe, on all clients, against replays of itself. What it cannot settle it
+lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from overheard.attacks.wire import only, rounding, spread
-from overheard.data.dataset import HeldOut
+from overheard.attacks.client import rounding, spread
+from overheard.data.dataset import Dataset, HeldOut
 from overheard.errors import FixConfig, OverheardError
 from overheard.evaluation.record import Replay
-from overheard.evaluation.replay import replays
-from overheard.federation.config import DataConfig, parse_config
+from overheard.evaluation.replay import certain, replays
+from overheard.federation.config import parse_config
 from overheard.federation.plan import load_data
-from overheard.federation.recorders.description import Description, describe
-from overheard.identify.clients import anybody, who_is_who
-from overheard.identify.evidence import Messages, Seen
-from overheard.identify.search import SOME, Fitted, effort, search, weighed
-from overheard.identify.variants import Asked, held_out
-from overheard.programs.recipe import Recipe
+from overheard.federation.recorders import description as descriptions
+from overheard.federation.recorders.template import possible
+from overheard.identify import search as searching
+from overheard.identify.search import USUAL, Fitted, Messages, Options, Structure, search
+from overheard.programs.records import encode
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -35,7 +36,77 @@ from overheard.transcript.threat import Threat
 
 CLIENTS, ROUNDS = 3, 6
 """Clients whose messages are looked at, of all sizes, and messages of each, evenly spread."""
+MOST_PAIRS = 2500
+"""Of a recorded and a table client, each of which is a step of training or a few."""
+SHARES = (0.2, 0.1, 0.25, 0.3, 0.15, 0.05, 0.5)
+"""Of its records that a client may have held out, and how it may have drawn them."""
+DRAWN = (("scikit-learn", 42), ("scikit-learn", 0), ("scikit-learn", 1), ("datasets", 42),
+         ("datasets", 0), ("order", 42))  # fmt: skip
 _LINK = Threat("identify", frozenset({Link}), "")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A recording with the table of its clients' records, and what is known of its description."""
+
+    recording: Recording
+    dataset: Dataset
+    given: Mapping[str, Any]
+    trust_code: bool = False
+
+    def saying(self, split: HeldOut | None, clients: Mapping[str, str]) -> Asked:
+        """With what clients held out, and who is who."""
+        data = {**self.given["data"], "held_out": split and split.model_dump()}
+        return replace(self, given={**self.given, "clients": clients, "data": data})
+
+    def structures(self, names: Sequence[str], like: str = "") -> list[Structure]:
+        """Every variant that fits table and messages, as these clients would have trained; with
+        every activation and loss that goes with it. ``like``: only that of these words."""
+        made: dict[str, Structure] = {}
+        refused: list[OverheardError] = []
+        for about, description in possible(self.recording, self.given):
+            if not like.startswith(about if like else ""):
+                continue
+            dataset = replace(self.dataset, task=description.data.task or self.dataset.task)
+            how = (self.recording, description, dataset, self.trust_code)
+            try:
+                ready = descriptions.settled(*how)[1]
+            except OverheardError as error:
+                refused.append(error)
+                continue
+            recipe, records = ready.recipe, {c: r for c, r in ready.clients.items() if c in names}
+            if len(records) < len(names):  # nobody knows yet who was recorded
+                continue
+            inputs = tuple(encode(recipe.of(c).encoding, records[c]) for c in names)
+            labels = tuple(recipe.target.encode(records[c]) for c in names)
+            losses = ("cross_entropy",) if recipe.target.classes else ("squared_error", "huber")
+            for loss, model in product(losses, recipe.model.others()):
+                words = ", ".join([about, loss, *model.choices.values()])
+                chosen = recipe.model_copy(update={"loss": loss, "model": model})
+                one = Structure(words, chosen, inputs, labels, records, description)
+                if like in ("", words):  # two are one where there is nothing in which they differ
+                    made.setdefault(chosen.model_dump_json(), one)
+        if not made:
+            raise refused[0]
+        return list(made.values())
+
+
+def held_out(
+    rows: Sequence[int], reported: Sequence[float], batches: Sequence[int | None]
+) -> list[HeldOut | None]:
+    """How clients of so many records may have come to train on what they report: the number of
+    records or else, as ``len(loader)`` is, of batches."""
+    for sizes in ([1], [size for size in batches if size]):
+        shares = [
+            share
+            for share, size in product((0.0, *SHARES), sizes)
+            if [np.ceil((n - np.ceil(share * n)) / size) for n in rows] == list(reported)
+        ]
+        if shares:
+            break
+    drawn: Any = product(dict.fromkeys(share for share in shares if share), DRAWN)
+    found = [HeldOut(share=share, by=by, seed=seed) for share, (by, seed) in drawn]
+    return [*([] if found and 0.0 not in shares else [None]), *found]
 
 
 @dataclass(frozen=True)
@@ -43,8 +114,12 @@ class Found:
     """Recipes, best first; what an audit is to be told of the best; whether it fits each client."""
 
     ranking: tuple[Fitted, ...]
-    description: Description
+    description: descriptions.Description
     fits: tuple[Replay, ...]
+
+    @property
+    def unfit(self) -> tuple[str, ...]:
+        return tuple(r.client for r in self.fits if r.outcome == "does not fit")
 
     @property
     def explained(self) -> bool:
@@ -52,18 +127,12 @@ class Found:
         return any(r.outcome == "fits" for r in self.fits) and not self.unfit
 
     @property
-    def unfit(self) -> tuple[str, ...]:
-        return tuple(r.client for r in self.fits if r.outcome == "does not fit")
-
-    def with_data(self, data: DataConfig) -> Found:
-        """The same, where an audit reads the records elsewhere."""
-        return replace(self, description=self.description.model_copy(update={"data": data}))
-
-    @property
     def open(self) -> tuple[Fitted, ...]:
-        """Others that explain the messages as well, or nearly."""
+        """Others that explain the messages as well, or nearly; or, where the best does not fit,
+        come closer without chance."""
         best, *others = self.ranking
-        return tuple(f for f in others if f.as_good_as(best))
+        closer = [f for f in others if certain(f.recipe) and f.residual < best.residual]
+        return tuple(f for f in others if f.as_good_as(best) or (self.unfit and f in closer))
 
 
 def identify(
@@ -71,75 +140,56 @@ def identify(
     given: Mapping[str, Any],
     work: Path,
     trust_code: bool = False,
+    options: Options = USUAL,
 ) -> Found:
     """The recipe that the recording shows. ``given``: what is known of the description, its
     [data] at least; ``work``: a folder for the time being."""
     table = {k: v for k, v in given["data"].items() if k != "task"}
     any_model = {"model": {"name": "linear"}, "training": {"rounds": 1, "learning_rate": 1.0}}
     dataset = load_data(parse_config({"data": table, **any_model}))
-    asked = Asked(recording, dataset, given, trust_code)
-    reported = {c: w for e in recording.rounds for c, w in e.weights.items()}
-    heard = {c: None for e in recording.rounds for way, c in e.spans if way == "returned"}
-    said = {**given.get("clients", {}), **(named := anybody(asked, list(heard)))}
     sizes = {c: len(records) for c, records in dataset.by_client().items()}
-    there = {c: sizes[said.get(c, c)] for c in heard if said.get(c, c) in sizes}
-    splits = held_out(sorted(there.values()), sorted(reported.get(c, np.nan) for c in there))
-    asked = asked.held_out(splits[0]) if splits else asked
-    if named:
-        asked = asked.saying(clients=_matched(asked.saying(clients=named), work / "anybody"))
-    known = _described(asked, work / "known")
-    names = _some(known)
-    told = messages(known, names)
-    ranking = search(asked.structures(names), told)
-    if split := _best_split(ranking[0], asked, splits, names, told):
-        asked = asked.held_out(splits[split])
-        ranking = search(asked.structures(names), told)
-    best = ranking[0]
-    truth = asked.ready(best.structure.description).clients
-    fits = replays(known, best.recipe, truth, list(truth))
-    return Found(tuple(ranking), _winner(best.structure.description, best.recipe), fits)
-
-
-def _described(asked: Asked, work: Path) -> Recording:
-    """The recording by the table's names, however its clients trained."""
-    for _, description in asked.variants():
-        try:
-            describe(asked.recording, description, work, asked.trust_code)
-        except OverheardError as error:
-            refused = error
-            continue
-        return asked.recording.described_in(work)
-    raise refused
-
-
-def _matched(asked: Asked, work: Path) -> dict[str, str]:
-    """A recorded client's name to its name in the table."""
-    given = asked.given["clients"]
-    known, dataset = _described(asked, work), asked.dataset
-    structures = asked.structures([*given.values()], ["records"])
-    if (held := structures[0].description.data.held_out) is not None:
-        dataset = dataset.trained(held)
-    table = dataset.by_client()
-    seen = [replace(s, seen=Seen.of(s.recipe, table)) for s in structures]
-    found = who_is_who(seen, messages(known, [*given.values()], rounds=1))
-    return {who: list(table)[number] for who, number in zip(given, found, strict=True)}
-
-
-def _best_split(
-    best: Fitted, asked: Asked, splits: Sequence[HeldOut], names: Sequence[str], heard: Messages
-) -> int:
-    """Which way of holding records out explains the messages best under this recipe; 0 if none is
-    asked about."""
-    found, some = [], effort(heard, [len(y) for y in best.structure.seen.labels]).heard
-    for held in splits:
-        data = best.structure.description.data.model_copy(update={"held_out": held})
-        told = best.structure.description.model_copy(update={"data": data})
-        ready = asked.ready(told)
-        structure = replace(
-            best.structure, seen=Seen.of(ready.recipe, {c: ready.clients[c] for c in names})
+    reported = {c: e.weights.get(c, np.nan) for e in recording.rounds
+                for way, c in e.spans if way == "returned"}  # fmt: skip
+    asked, named = Asked(recording, dataset, given, trust_code), dict(given.get("clients", {}))
+    unknown = not named and not set(reported) & set(sizes)
+    if unknown and len(reported) <= len(sizes) <= MOST_PAIRS / len(reported):
+        named = dict(zip(reported, sizes, strict=False))  # anybody, for the time being
+    there = [c for c in reported if named.get(c, c) in sizes]
+    if not there:
+        raise FixConfig(
+            f"none of the {len(reported)} recorded clients is in the column {dataset.client!r}, "
+            f"which has {len(sizes)}: record with its names, or say who is who in [clients]"
         )
-        found.append(weighed(replace(best, structure=structure), some, 2 * SOME).evidence)
-    return int(np.argmax(found)) if found else 0
+    rows = sorted(sizes[named.get(c, c)] for c in there)
+    splits = held_out(rows, sorted(reported[c] for c in there), options.batches)
+    if unknown:
+        everybody = asked.saying(splits[0], named).structures([*sizes])
+        told = messages(_described(asked, everybody, work / "anybody"), [*named.values()], 1)
+        numbers = searching.who_is_who(everybody, told)
+        named = {c: list(sizes)[number] for c, number in zip(named, numbers, strict=True)}
+    by_size = sorted((named.get(c, c) for c in there), key=sizes.__getitem__)
+    names = [by_size[k] for k in spread(len(by_size), CLIENTS)]
+    likeliest = asked.saying(splits[0], named)
+    structures = likeliest.structures(names)
+    known = _described(asked, structures, work / "known")
+    told = messages(known, names)
+    best = (ranking := search(structures, told, options))[0]
+    if len(splits) > 1:
+        likely = []
+        for split in splits:
+            (other,) = asked.saying(split, named).structures(names, best.structure.words)
+            likely.append(searching.weighed(replace(best, structure=other), told, 64).evidence)
+        likeliest = asked.saying(splits[int(np.argmax(likely))], named)
+        best = (ranking := search(likeliest.structures(names), told, options))[0]
+    (whole,) = likeliest.structures(by_size, best.structure.words)
+    fits = replays(known, best.recipe, whole.records, list(whole.records))
+    return Found(tuple(ranking), _winner(best), fits)
+
+
+def _described(asked: Asked, structures: Sequence[Structure], work: Path) -> Recording:
+    """The recording by the table's names, however its clients trained."""
+    descriptions.describe(asked.recording, structures[0].description, work, asked.trust_code)
+    return asked.recording.described_in(work)
 
 
 def messages(recording: Recording, names: Sequence[str], rounds: int = ROUNDS) -> Messages:
@@ -147,32 +197,16 @@ def messages(recording: Recording, names: Sequence[str], rounds: int = ROUNDS) -
     parts = []
     for number, name in enumerate(names):
         link = observe(recording, _LINK, LOCAL_MODEL, name).know(Link)
-        link = only(link, spread(len(link), rounds))
+        link = link.only(spread(len(link), rounds))
         added = link.updates() if link.gradients else -link.updates()
         parts.append((link.sent, added, rounding(link), np.full(len(link), number)))
     return Messages(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def _some(recording: Recording) -> list[str]:
-    """A few clients who hold records and took part, of all sizes."""
-    truth = recording.truth()
-    heard = {who for e in recording.rounds for way, who in e.spans if way == "returned"}
-    there = sorted((c for c in truth if c in heard), key=lambda c: len(truth[c]))
-    if not there:
-        raise FixConfig(f"{recording.path}: nobody of whom there are records took part")
-    return [there[k] for k in spread(len(there), CLIENTS)]
-
-
-def _winner(description: Description, recipe: Recipe) -> Description:
+def _winner(best: Fitted) -> Any:
     """The description that says what the recipe does."""
-    training: dict[str, Any] = {
-        "algorithm": recipe.algorithm,
-        "learning_rate": recipe.learning_rate,
-        "epochs": recipe.epochs,
-        "batch_size": recipe.batch_size or 0,
-        "optimiser": recipe.optimiser.model_dump(),
-        "loss": recipe.loss,
-    }
-    content = description.model_dump(exclude_defaults=True) | {"training": training}
-    content["model"] |= recipe.model.choices
-    return Description.model_validate(content)
+    recipe, told = best.recipe, best.structure.description
+    fields = ("algorithm", "learning_rate", "epochs", "batch_size", "optimiser", "loss")
+    training = told.training.model_copy(update={name: getattr(recipe, name) for name in fields})
+    model = told.model.model_copy(update=recipe.model.choices)
+    return told.model_copy(update={"training": training, "model": model})

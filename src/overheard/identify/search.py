@@ -1,27 +1,52 @@
-"""Which recipe explains the messages best, and which others explain them as well?
+"""Which training explains the messages of some clients, given the records that they trained on?
 
-Structure first (activation, loss, how columns are scaled): wrong gradients point elsewhere whatever
-the optimiser. Then every optimiser with every batch size and number of epochs, each at the rate
-that fits it best: the rate is no grid, it follows from the size of the updates. Those that come
-closest are weighed by their evidence.
+Every recipe is replayed from the models that were sent, and what it adds to them is compared with
+what was added. A recipe is a *structure* (network, loss, how records become inputs) and a
+*training* (optimiser, batch size, epochs, rate). The search is successive halving: each stage has
+fewer recipes, more messages and more replays.
+
+1. Structures: those under which plain descent or Adam comes closest; a wrong one gives gradients
+   that point elsewhere, whatever the rate.
+2. Every training under these, each at the rate that fits it best. The rate is no grid: what a
+   client adds is almost proportional to it, so that the secant method finds it in a few replays.
+3. Those that come closest are ranked by evidence, the log density of the messages.
+
+Evidence. Where nothing is random a message is the replay, to rounding, or to a small error that
+all messages share: of the records, say, which were scaled by other numbers. Where the order of
+mini-batches is random, replays under many orders are a sample of what might have been sent:
+synthetic likelihood (Wood 2010, Nature 466), with the sample covariance shrunk to its diagonal,
+the less the more replays there are, and Student's tails. Recipes are compared message by message
+(Vuong 1989): those that chance may have put behind the best stay open, and are listed, not chosen
+from.
+
+Fails when: weight decay, clipping, FedProx, a defence or dropout was at work. Nothing then fits,
+which the check of the best recipe shows (`evaluation.replay`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.special import gammaln
 
-from overheard.evaluation.replay import certain
-from overheard.identify.evidence import Messages, Seen, evidence, replayed
+from overheard.attacks.client import spread
+from overheard.evaluation.replay import MOST_BYTES, certain
 from overheard.programs.recipe import Adam, Optimiser, Recipe, Sgd
+from overheard.programs.records import Records
+from overheard.programs.training import local_training, shards
 
 Array = NDArray[np.float64]
-
+_TINY = 1e-300
+_ROUNDING = 1e-6
+"""Part of the messages' squares that arithmetic in single precision may leave."""
+_COORDINATES = 128
+"""Of a message that are weighed where orders are random: a covariance of more is not known."""
 OPTIMISERS: dict[str, Optimiser] = {
     "SGD": Sgd(),
     "momentum": Sgd(momentum=0.9),
@@ -29,47 +54,50 @@ OPTIMISERS: dict[str, Optimiser] = {
     "AdamW": Adam(weight_decay=0.01, decoupled=True),
 }
 """As torch and its tutorials have them."""
-BATCHES = (16, 32, 64, None)
-EPOCHS = (1, 2, 3, 5, 10)
-FEW, SOME, MANY = 4, 16, 512
-"""Orders that are replayed to fit a rate, to weigh every recipe, and to weigh the best."""
-MOST_WORK, _PASSES = 3e9, 6
-"""Multiplications that one recipe may take to try, a tenth of a second; and of a parameter with a
-record: forward and backward, and what moves them about."""
-_LONGER = 20
-"""The last few may take so many times as long."""
-_WEIGHED, _MOVED = 6, (3, 12)
-"""Recipes whose evidence is weighed with many orders; and those tried with other structures, of
-which there are as many: at least, and where that takes no time."""
-_STEPS = 8
-"""Steps of the search for a rate, each a replay; it has converged long before."""
-_CLOSE = 1.5
-"""Structures stay whose residual is at most so many times the least."""
-_MOST = 0.3
-"""By which the logarithm of a rate is changed at a time."""
-_ROUGH = 0.1
-"""To which a rate's logarithm is fitted where that is enough: its square is left of the update."""
-_BEGIN = 1e-3  # the first rate that is tried
-_SHORT, _LIKELIER = 0.05, 3.0
-"""By which a rate may change to be written in fewer digits, and its evidence fall, over their
-number's square: such rates are likelier beforehand, but of two digits one is always near."""
-_ZOOMS = (2e-6, 2e-7, 2e-8)
-"""Steps in which an exact rate is looked for, sixteen to either side: from what rounding leaves
-open at the smallest rates to what single precision tells apart."""
-_NEAR, _ROUNDING, _TINY = 4.0, 1e-6, 1e-300
-"""So many times the least residual, or what rounding leaves, a recipe may leave to be weighed: a
-few orders say it to a factor of two."""
-OPEN, VUONG = np.log(100.0), 2.33
-"""Recipes stay open that are one in a hundred: by their odds, or by chance of the messages."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is tried, and how long.
+
+    ``batches`` (None: all records at once) and ``epochs``: those that are tried. ``work``:
+    multiplications that a recipe may take in an early stage, a tenth of a second; the last may take
+    20 times as many. ``structures``: how many are tried with every training. ``stages``: random
+    orders that are replayed in each stage, and the recipes that go on to the next. ``near``:
+    residuals of those that are weighed at all, in units of the least.
+    """
+
+    batches: tuple[int | None, ...] = (16, 32, 64, None)
+    epochs: tuple[int, ...] = (1, 2, 3, 5, 10)
+    work: float = 3e9
+    structures: int = 4
+    stages: tuple[tuple[int, int], ...] = ((16, 24), (128, 8), (256, 8))
+    near: float = 4.0
+
+
+USUAL = Options()
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Some rounds of some clients, a client's together: models sent (M, P) as they were sent, what
+    was added to them (M, P), the sd of its rounding (M, P), and whose they are (M,)."""
+
+    sent: NDArray[Any]
+    added: Array
+    rounded: Array
+    client: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Structure:
-    """What a recipe is about besides the training: model, loss, encoding, the records seen so."""
+    """What a recipe is besides the training, and every client's records as its model sees them."""
 
     words: str
     recipe: Recipe
-    seen: Seen
+    inputs: tuple[Array, ...]
+    labels: tuple[Array, ...]
+    records: Mapping[str, Records] = field(default_factory=dict)
     description: Any = None
 
 
@@ -79,224 +107,207 @@ class Fitted:
     messages: the log density of each (M,)."""
 
     structure: Structure
-    name: str
     recipe: Recipe
-    residual: float
+    residual: float = np.inf
     messages: Array = field(default_factory=lambda: np.array([-np.inf]), compare=False)
 
     @property
     def evidence(self) -> float:
         return float(self.messages.sum())
 
-    def as_good_as(self, best: Fitted) -> bool:
-        """Whether chance may have favoured the other: Vuong's test, message by message. Evidence of
-        two recipes that are both wrong, or nearly alike, differs by more than its odds say."""
-        apart = best.messages - self.messages
-        spread = float(apart.std(ddof=1)) * np.sqrt(len(apart)) if len(apart) > 1 else 0.0
-        if certain(self.recipe):  # of rounding errors little more is known than their size
-            spread = max(spread, np.sqrt(len(apart) * self.recipe.model.size / 2))
-        return bool(best.evidence - self.evidence <= max(OPEN, VUONG * spread))
+    @property
+    def name(self) -> str:
+        return next(n for n, o in OPTIMISERS.items() if o == self.recipe.optimiser)
 
     @property
     def words(self) -> str:
         batch = "full batch" if self.recipe.full_batch else f"batches of {self.recipe.batch_size}"
         epochs = f"{self.recipe.epochs} epoch{'s' * (self.recipe.epochs > 1)}"
         rate = f"{self.name} at rate {self.recipe.learning_rate:.4g}"
-        return ", ".join(p for p in (rate, batch, epochs, self.structure.words) if p)
+        return ", ".join([rate, batch, epochs, self.structure.words])
+
+    def at(self, rate: float) -> Fitted:
+        """At this rate, to eight digits: single precision has no more."""
+        rate = float(f"{rate:.8g}")
+        return replace(self, recipe=self.recipe.model_copy(update={"learning_rate": rate}))
+
+    def as_good_as(self, best: Fitted, odds: float = 100.0, errors: float = 2.33) -> bool:
+        """Whether chance may have favoured the other, at these odds or by so many standard errors:
+        Vuong's test, message by message. Evidence of two recipes that are both wrong, or nearly
+        alike, differs by more than its odds say."""
+        apart = best.messages - self.messages
+        sd = float(apart.std(ddof=1)) if len(apart) > 1 else 0.0
+        if certain(self.recipe):  # of rounding errors little more is known than their size
+            sd = max(sd, np.sqrt(self.recipe.model.size / 2))
+        return bool(apart.sum() <= max(np.log(odds), errors * sd * np.sqrt(len(apart))))
 
 
-def fit_rate(
-    recipe: Recipe, seen: Seen, heard: Messages, times: int, close: float = 1e-2
-) -> tuple[Recipe, float]:
-    """The recipe at the rate at which its mean replay comes closest, and the part of the messages'
-    squares that is left. The mean replay answers almost linearly to the rate, so that secant steps
-    on its logarithm converge in a few replays, until they are as short as ``close``; to rounding
-    where nothing is random, unless that is rough."""
-    weight = 1 / np.maximum((heard.added**2).sum(axis=1, keepdims=True), _TINY)
-    exact, times = close < _ROUGH and certain(recipe), 1 if certain(recipe) else times
-    best, least, rate, step = recipe, np.inf, recipe.learning_rate, 0.0
-    mean: Array | None = None
-    for _ in range(2 * _STEPS if exact else _STEPS):
-        tried = recipe.model_copy(update={"learning_rate": rate})
-        now = replayed(tried, seen, heard, times, "float64" if exact else "").mean(axis=1)
-        if not np.isfinite(now).all():
-            rate, mean = rate / 4, None
-            continue
-        slope = now if mean is None else (now - mean) / step
-        away = heard.added - now
-        left = float((weight * away**2).sum()) / len(away)
-        if left < least:
-            best, least = tried, left
-        told = float((weight * slope**2).sum())
-        step = float((weight * away * slope).sum()) / max(told, _TINY)
-        most = 12.0 if mean is None else 2.0  # the first guess may be far off
-        step = float(np.clip(np.log1p(max(step, -0.75)), -2.0, most))
-        if abs(step) < (1e-9 if exact else close):
+def replayed(fitted: Fitted, heard: Messages, times: int, kind: str = "") -> Array:
+    """What replays add to the models that were sent (M, times, P), in the precision ``kind`` (by
+    default that of the messages); under the same orders whenever batches and epochs are."""
+    recipe, structure, made = fitted.recipe, fitted.structure, []
+    rng, sent = np.random.default_rng(0), heard.sent.astype(kind or heard.sent.dtype)
+    largest = max(structure.inputs[c].nbytes for c in set(heard.client.tolist()))
+    together = max(1, MOST_BYTES // max(largest * times, 1))
+    for begin in range(0, len(sent), together):
+        part = slice(begin, begin + together)
+        start, whose = (np.repeat(a[part], times, axis=0) for a in (sent, heard.client))
+        inputs, labels = ([of[c] for c in whose] for of in (structure.inputs, structure.labels))
+        with np.errstate(over="ignore", invalid="ignore"):
+            data = shards(inputs, labels, str(sent.dtype))
+            ended = local_training(recipe, start, data, rng).astype(np.float64)
+            made.append(ended if recipe.sends_gradient else ended - start)
+    return np.concatenate(made).reshape(len(sent), times, -1)
+
+
+def fit_rate(fitted: Fitted, heard: Messages, times: int, close: float = 1e-2) -> Fitted:
+    """The recipe at the rate at which its mean replay is as long as the messages are along it, to
+    ``close`` of its logarithm; to rounding where nothing is random, unless that is rough."""
+    exact = certain(fitted.recipe) and close < 0.1
+    how = (1 if certain(fitted.recipe) else times, "float64" if exact else "")
+    lengths = np.linalg.norm(heard.added, axis=1, keepdims=True).clip(_TINY)
+
+    target, log_rate = heard.added / lengths, float(np.log(fitted.recipe.learning_rate))
+    slope, gap, step = -1.0, 0.0, 0.0
+    for _ in range(12):
+        made = replayed(fitted.at(np.exp(log_rate)), heard, *how).mean(axis=1) / lengths
+        made = np.nan_to_num(made, nan=1e6, posinf=1e6, neginf=-1e6)
+        residual = float(((made - target) ** 2).sum()) / len(target)
+        # what is added is almost proportional to the rate: the first slope of the secant method
+        factor = (made * target).sum() / max((made**2).sum(), _TINY)
+        last, gap = gap, float(np.log(np.clip(factor, 1e-3, 1e6)))
+        slope = min((gap - last) / step, -0.1) if step else slope
+        step = float(np.clip(-gap / slope, -5, 12))
+        if abs(step) < (1e-8 if exact else close) or abs(log_rate + step) > 25:
             break
-        rate, mean = float(np.clip(rate * np.exp(step), 1e-12, 1e12)), now
-    return best, least
-
-
-@dataclass(frozen=True)
-class Effort:
-    """What is affordable: messages by which every recipe is tried and those by which the best are
-    weighed, orders of the best, the most epochs that are tried, and how many recipes are tried with
-    as many other structures."""
-
-    few: Messages
-    heard: Messages
-    many: int
-    epochs: int
-    moved: int
-
-
-def effort(heard: Messages, sizes: Sequence[int]) -> Effort:
-    """As much as `MOST_WORK` allows."""
-    once = _PASSES * float(np.mean(sizes)) * heard.sent.shape[1]
-    room = MOST_WORK / once  # epochs on one message
-    few = heard.spread(int(np.clip(room / (FEW * max(EPOCHS)), 1, 6)))
-    every = heard.spread(int(np.clip(4 * _LONGER * room / MANY, 3, len(heard.sent))))
-    many = int(np.clip(_LONGER * room / len(every.sent), 2 * SOME, MANY))
-    moved = int(np.clip(4 * room / MANY, *_MOVED))
-    return Effort(few, every, many, max(1, int(room / (FEW * len(few.sent)))), moved)
-
-
-def way(recipe: Recipe, sizes: Sequence[int]) -> float:
-    """How far a client goes at rate 1 if all gradients are alike."""
-    steps = np.mean([recipe.local_steps(size) for size in sizes])
-    kept = recipe.optimiser.momentum if isinstance(recipe.optimiser, Sgd) else 0.0
-    return float(
-        steps if not kept else (steps - kept * (1 - kept**steps) / (1 - kept)) / (1 - kept)
-    )
-
-
-def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
-    """Recipes weighed, best first. Each stage has fewer recipes, more messages and more orders."""
-    sizes = [len(y) for y in structures[0].seen.labels]
-    able = effort(heard, sizes)
-    begun = _structures(structures, able.few, sizes)
-    structure, near = min(begun, key=lambda f: f.residual).structure, list[Fitted]()
-    others = {id(f.structure): f.structure for f in begun if f.structure is not structure}
-    for again in ([*others.values()][-able.moved :], []):
-        found = _trainings(structure, begun, able.few, sizes, able.epochs)
-        least = _NEAR * max(min(f.residual for f in found), _ROUNDING)
-        best = [weighed(f, able.few, SOME) for f in found if f.residual <= least]
-        best = _best(best, 2 * able.moved)
-        near = [f for f in near if f.structure is not structure]
-        near += [weighed(f, able.heard, 2 * SOME) for f in best]
-        for other in again:
-            near += [moved(f, other, able.heard) for f in best[: able.moved]]
-        structure, last = _best(near, 1)[0].structure, structure
-        if structure is last:  # else trainings were compared where gradients point elsewhere
-            break
-    final = _best(near, max(_WEIGHED, able.moved))
-    for times in (able.many // 4, able.many):
-        final = [weighed(f, able.heard, times) for f in final]
-    most = max(f.evidence for f in final)
-    names = list(OPTIMISERS)
-    # of those whose odds are even the simplest is named first
-    final.sort(key=lambda f: (max(most - f.evidence, 1.0), names.index(f.name)))
-    return [_to_the_bit(_shortened(final[0], able), able.heard), *final[1:]]
-
-
-def _trainings(
-    structure: Structure, begun: Sequence[Fitted], few: Messages, sizes: Sequence[int], most: int
-) -> list[Fitted]:
-    """Every optimiser and batch size with this structure; of epochs more and more as long as more
-    of them come closer."""
-    known = {isinstance(f.recipe.optimiser, Adam): f for f in begun if f.structure is structure}
-    if structure.recipe.sends_gradient:
-        return [*known.values()]
-    found = []
-    for name, optimiser in OPTIMISERS.items():
-        for batch in (b for b in BATCHES if b is None or b < max(sizes)):
-            last = np.inf
-            for epochs in (e for e in EPOCHS if e <= most):
-                chosen = {"optimiser": optimiser, "batch_size": batch, "epochs": epochs}
-                recipe = structure.recipe.model_copy(update=chosen)
-                if (family := isinstance(optimiser, Adam)) not in known:
-                    break  # its gradients go elsewhere
-                other = known[family].recipe  # to begin with, it goes as far a way
-                rate = other.learning_rate * way(other, sizes) / way(recipe, sizes)
-                start = recipe.model_copy(update={"learning_rate": rate})
-                now = Fitted(structure, name, *fit_rate(start, structure.seen, few, FEW))
-                known[family] = min(now, known[family], key=lambda f: f.residual)
-                found.append(now)
-                if now.residual > _CLOSE * last:
-                    break
-                last = min(last, now.residual)
-    return found
-
-
-def _shortened(fitted: Fitted, able: Effort) -> Fitted:
-    """At the rate of fewest digits that explains the messages as well: people write 0.001."""
-    rate, seen = fitted.recipe.learning_rate, fitted.structure.seen
-    for digits in range(1, 10 if certain(fitted.recipe) else 4):
-        short = float(f"{rate:.{digits}g}")
-        if abs(short / rate - 1) <= _SHORT:
-            recipe = fitted.recipe.model_copy(update={"learning_rate": short})
-            found, _ = evidence(recipe, seen, able.heard, able.many, nearby=False)
-            if found.sum() >= fitted.evidence - _LIKELIER / digits**2:
-                return replace(fitted, recipe=recipe)
-    return fitted
-
-
-def _to_the_bit(fitted: Fitted, heard: Messages) -> Fitted:
-    """Where nothing is random, at the rate whose replays in the wire's own arithmetic are nearly
-    all of them the messages, if there is one."""
-
-    def apart(rate: float) -> float:
-        recipe = fitted.recipe.model_copy(update={"learning_rate": rate})
-        return float(((replayed(recipe, seen, heard, 1)[:, 0] - heard.added) ** 2).sum())
-
-    seen, rate = fitted.structure.seen, fitted.recipe.learning_rate
-    if not certain(fitted.recipe) or fitted.recipe.sends_gradient:
-        return fitted
-    least = (begun := apart(rate), rate)
-    for step in _ZOOMS:
-        least = min(least, *((apart(r), r) for r in least[1] * (1 + step * np.arange(-16, 17))))
-    found = fitted.recipe.model_copy(update={"learning_rate": float(least[1])})
-    return replace(fitted, recipe=found) if least[0] < begun / 4 else fitted
-
-
-def moved(fitted: Fitted, structure: Structure, heard: Messages) -> Fitted:
-    """The training of one recipe with another's structure, weighed."""
-    kept = {k: getattr(fitted.recipe, k)
-            for k in ("optimiser", "batch_size", "epochs", "learning_rate")}  # fmt: skip
-    recipe = structure.recipe.model_copy(update=kept)
-    there = fit_rate(recipe, structure.seen, heard, FEW)
-    return weighed(Fitted(structure, fitted.name, *there), heard, 2 * SOME)
-
-
-def _structures(
-    structures: Sequence[Structure], heard: Messages, sizes: Sequence[int]
-) -> list[Fitted]:
-    """Structures that come close under some training, each with the closest of a family."""
-    made: list[Fitted] = []
-    latest: dict[tuple[str, int | None], float] = {}
-    for structure in structures:
-        for name, batch in product(("SGD", "Adam"), (None, 32) if max(sizes) > 32 else (None,)):
-            recipe = structure.recipe
-            if not recipe.sends_gradient:
-                rate = latest.get((name, batch), _BEGIN)
-                chosen = {"optimiser": OPTIMISERS[name], "batch_size": batch, "learning_rate": rate}
-                recipe = recipe.model_copy(update=chosen)
-            there = fit_rate(recipe, structure.seen, heard, 2, _ROUGH)
-            made.append(Fitted(structure, name, *there))
-            latest[name, batch] = made[-1].recipe.learning_rate
-    least = min(f.residual for f in made)
-    close = {id(f.structure) for f in made if f.residual <= _CLOSE * max(least, _ROUNDING)}
-    near = [f for f in made if f.residual <= _NEAR * max(least, _ROUNDING)]
-    return sorted((f for f in near if id(f.structure) in close), key=lambda f: -f.residual)
-
-
-def _best(found: Sequence[Fitted], most: int) -> list[Fitted]:
-    return sorted(found, key=lambda f: -f.evidence)[:most]
+        log_rate += step
+    return replace(fitted.at(np.exp(log_rate)), residual=residual)
 
 
 def weighed(fitted: Fitted, heard: Messages, times: int) -> Fitted:
-    """With its evidence, and at the rate that has most."""
-    recipe = fitted.recipe
-    found, off = evidence(recipe, fitted.structure.seen, heard, times)
-    rate = recipe.learning_rate * float(np.exp(np.clip(off, -_MOST, _MOST)))
-    return replace(fitted, messages=found, recipe=recipe.model_copy(update={"learning_rate": rate}))
+    """With its evidence, at the rate nearby that has most."""
+    if certain(fitted.recipe):
+        away = (heard.added - replayed(fitted, heard, 1, "float64")[:, 0]) ** 2
+        lengths = (heard.added**2).mean(axis=1, keepdims=True).clip(_TINY)
+        # rounding, and an error that all messages share in parts of their length
+        variance = heard.rounded**2 + lengths * np.mean(away / lengths)
+        messages = student(away / variance, np.log(variance) / 2, 1).sum(axis=1)
+        return replace(fitted, messages=messages)
+    many = replayed(fitted, heard, times)
+    if not np.isfinite(many).all():
+        return replace(fitted, messages=np.full(len(many), -np.inf))
+    moving = np.flatnonzero((heard.added != 0).any(axis=0))
+    if len(moving) > _COORDINATES:  # any: those that moved far did so by chance, too
+        moving = np.random.default_rng(0).permutation(moving)[: _COORDINATES // 2]
+    mean = (many := many[..., moving]).mean(axis=1)
+    # of fewer replays than coordinates much of the covariance is not known
+    shrunk = times ** (-1.0 if times <= len(moving) else -2.0)
+    away = many - mean[:, None]
+    covariance = (1 + 1 / times) / (times - 1) * np.swapaxes(away, 1, 2) @ away
+    own = shrunk * np.einsum("mpp->mp", covariance) + heard.rounded[:, moving] ** 2 + _TINY
+    root = np.linalg.cholesky((1 - shrunk) * covariance + own[..., None] * np.eye(len(moving)))
+    # how far messages are from the mean, all directions alike; and what they answer to a rate that
+    # is a little larger, which is a little more of themselves
+    both = np.linalg.solve(root, np.stack([heard.added[:, moving] - mean, mean], axis=2))
+    off = float((both[..., 0] * both[..., 1]).sum() / max((both[..., 1] ** 2).sum(), _TINY))
+    squares = ((both[..., 0] - off * both[..., 1]) ** 2).sum(axis=-1)
+    volume = np.log(np.einsum("mpp->mp", root)).sum(axis=1)
+    rate = fitted.recipe.learning_rate * float(np.exp(np.clip(off, -0.3, 0.3)))
+    return replace(fitted.at(rate), messages=student(squares, volume, len(moving)))
+
+
+def student(squares: Array, root: Array, size: int, freedom: float = 10.0) -> Array:
+    """Log densities of Student's distribution in ``size`` dimensions, at these squared distances in
+    units of a covariance whose root has the log determinant ``root``."""
+    constant = gammaln((freedom + size) / 2) - gammaln(freedom / 2)
+    constant -= 0.5 * size * np.log((freedom - 2) * np.pi)
+    tails = 0.5 * (freedom + size) * np.log1p(squares / (freedom - 2))
+    return np.asarray(constant - root - tails, dtype=np.float64)
+
+
+def search(
+    structures: Sequence[Structure], heard: Messages, options: Options = USUAL
+) -> list[Fitted]:
+    """Recipes ranked by evidence, best first."""
+    sizes = [len(y) for y in structures[0].labels]
+    # epochs on one message that a recipe may take in an early stage
+    room = options.work / (6 * float(np.mean(sizes)) * heard.sent.shape[1])
+    rows = spread(len(heard.sent), int(np.clip(room / (4 * max(options.epochs)), 1, 6)))
+    few = Messages(*(getattr(heard, each.name)[rows] for each in fields(heard)))
+    epochs = [e for e in options.epochs if e <= max(1, room / (4 * len(few.sent)))]
+    batches = [b for b in options.batches if b is None or b < max(sizes)]
+    names = ["SGD", "Adam"]
+    if structures[0].recipe.sends_gradient:
+        names, batches, epochs = ["SGD"], [None], [1]
+    found = _near(_fits(product(structures, names, batches[-2:]), [1], few, 2, 0.1), options.near)
+    if not structures[0].recipe.sends_gradient:  # those of the optimisers that come close
+        families = {type(f.recipe.optimiser) for f in found}
+        names = [n for n, rule in OPTIMISERS.items() if type(rule) in families]
+    kept = [*{id(f.structure): f.structure for f in found}.values()][: options.structures]
+    found = _near(_fits(product(kept, names, batches), epochs, few, 4), options.near)
+    for orders, most in options.stages:
+        orders = int(np.clip(20 * room / len(heard.sent), 16, orders))
+        found = [weighed(f, few if orders == 16 else heard, orders) for f in found]
+        # of those whose odds are even the simplest is named first
+        found.sort(key=lambda f: (-round(f.evidence), list(OPTIMISERS).index(f.name)))
+        exact = [f for f in found[most:] if certain(f.recipe)]
+        found = found[:most] + exact[:1]  # random orders are to be compared with none
+    return found
+
+
+def _fits(
+    ways: Iterable[Any], epochs: Sequence[int], heard: Messages, times: int, close: float = 1e-2
+) -> list[Fitted]:
+    """Every way (structure, optimiser and batch size); of epochs more and more as long as more of
+    them come closer."""
+    found = []
+    for structure, name, batch in ways:
+        last = np.inf
+        for count in epochs:
+            training = {"optimiser": OPTIMISERS[name], "batch_size": batch, "epochs": count}
+            recipe = structure.recipe.model_copy(update={**training, "learning_rate": 1e-3})
+            found.append(fit_rate(Fitted(structure, recipe), heard, times, close))
+            if found[-1].residual > 1.5 * last:
+                break
+            last = min(last, found[-1].residual)
+    return found
+
+
+def _near(found: Sequence[Fitted], times: float) -> list[Fitted]:
+    """Those that leave at most so many times the least residual, or what rounding leaves; the
+    closest first."""
+    found = sorted(found, key=lambda f: f.residual)
+    return [f for f in found if f.residual <= times * max(found[0].residual, _ROUNDING)]
+
+
+def who_is_who(structures: Sequence[Structure], first: Messages) -> list[int]:
+    """Of every recorded client, in their order in the messages, the number of its records among
+    those of the structures, where the names do not tell.
+
+    A client's own records pull its model where it went: a small step on every table client's
+    records is compared in direction with what every recorded client sent, and the pairs that agree
+    best on the whole are taken. Clients that are much alike are told apart by training as these
+    pairs suggest.
+    """
+
+    def paired(fitted: Fitted, times: int) -> tuple[float, list[int]]:
+        alike = []
+        for number in range(len(fitted.structure.labels)):
+            every = replace(first, client=np.full(len(first.sent), number))
+            step = replayed(fitted, every, times).mean(axis=1)
+            lengths = np.linalg.norm(step, axis=1) * np.linalg.norm(first.added, axis=1)
+            cosines = (step * first.added).sum(axis=1) / np.maximum(lengths, _TINY)
+            alike.append(np.bincount(first.client, cosines))
+        rows, columns = linear_sum_assignment(-np.array(alike).T)
+        return float(np.array(alike)[columns, rows].sum()), columns.tolist()
+
+    tried = []
+    for structure, name in product(structures, ("SGD", "Adam")):
+        training = {"optimiser": OPTIMISERS[name], "learning_rate": 1e-3}
+        one = Fitted(structure, structure.recipe.model_copy(update=training))
+        tried.append((*paired(one, 1), one))
+    _, pairs, best = max(tried, key=lambda t: t[0])
+    if max(map(len, best.structure.labels)) > 32:
+        best = replace(best, recipe=best.recipe.model_copy(update={"batch_size": 32}))
+    told = replace(first, client=np.array(pairs)[first.client])
+    return paired(fit_rate(best, told, 4), 4)[1]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from overheard.programs.networks import Network, network
 from overheard.programs.recipe import Recipe
-from overheard.programs.simulated import MOST_STRETCHES, Candidates, responses
+from overheard.programs.simulated import MOST_STRETCHES, Encoded, responses
 from overheard.programs.training import Trace, local_training
 
 Array = NDArray[np.float64]
@@ -54,7 +54,7 @@ class Course:
     n), or all at once."""
 
     def __init__(
-        self, recipe: Recipe, sent: Wire, candidates: Candidates, order: Indices | None = None
+        self, recipe: Recipe, sent: Wire, candidates: Encoded, order: Indices | None = None
     ) -> None:
         self.recipe, self.sent, self.candidates, self.order = recipe, sent, candidates, order
         self.batches = batches_of(recipe, candidates.inputs.shape[1], order)
@@ -147,6 +147,6 @@ class Mixing(Course):
         return np.asarray(made[:, 1:] - made[:, :1], dtype=np.float32)
 
 
-def course_of(recipe: Recipe, sent: Wire, candidates: Candidates, order: Indices | None) -> Course:
+def course_of(recipe: Recipe, sent: Wire, candidates: Encoded, order: Indices | None) -> Course:
     """The course of a client that was sent this model."""
     return (Mixing if network(recipe).mixes else Course)(recipe, sent, candidates, order)

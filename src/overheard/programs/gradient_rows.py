@@ -1,9 +1,10 @@
 """Gradients of many records as one matrix (n, P) that is multiplied, not looked at.
 
 The gradient of a record's loss by a dense layer is an outer product of its error and its input, so
-n records of a layer are two small matrices. Where the outer product itself is the smaller (a
-convolution: few weights, many positions) the rows are written out. Products with vectors, all that
-a solver needs, cost a few matrix products either way; the (n, P) matrix is never built.
+n records of a layer are two small matrices (`Outer`). Where the outer product itself is the smaller
+(a convolution: few weights, many positions), or there is none, the rows are written out
+(`Written`). Products with vectors, all that a solver needs, cost a few matrix products either way;
+the (n, P) matrix is never built.
 
 What a decoder needs is the difference between two candidate values of the same record,
 
@@ -17,7 +18,7 @@ is four products of small matrices a layer (decoders.md section 1).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,6 @@ from numpy.typing import NDArray
 from overheard.errors import ChooseAnotherAttack
 
 Array = NDArray[np.floating[Any]]
-
-
 Moments = tuple[NDArray[np.float64], NDArray[np.float64], int]
 """Sums of G G' and G' G over a layer's gradients G (out, in), and the number of its biases."""
 SAMPLED = 300
@@ -36,7 +35,10 @@ SAMPLED = 300
 
 @dataclass(frozen=True)
 class Outer:
-    """A dense layer: row i is ``errors_i inputs_i'``, flattened, then ``errors_i`` for the bias."""
+    """A dense layer: row i is ``errors_i inputs_i'``, flattened, then ``errors_i`` for the bias.
+
+    errors: (n, out); inputs: (n, in). `lengths` and `explicit` take factors with more axes before.
+    """
 
     errors: Array
     inputs: Array
@@ -49,23 +51,15 @@ class Outer:
     def width(self) -> int:
         return int(self.errors.shape[1] * (self.inputs.shape[1] + self.bias))
 
-    def take(self, rows: NDArray[Any]) -> Outer:
-        return Outer(self.errors[rows], self.inputs[rows], self.bias)
-
     def times(self, vectors: Array) -> Array:
         """Rows times vectors (width, k): (n, k)."""
         (n, out), fan_in, k = self.errors.shape, self.inputs.shape[1], vectors.shape[1]
         weights = vectors[: out * fan_in].reshape(out, fan_in, k)
-        if k == 1:
-            mixed = self.inputs @ weights[:, :, 0].T
-            if self.bias:
-                mixed += vectors[out * fan_in :, 0]
-            return np.asarray(np.einsum("no,no->n", mixed, self.errors)[:, None])
         flat = np.ascontiguousarray(weights.transpose(1, 0, 2)).reshape(fan_in, out * k)
         spread = (self.inputs @ flat).reshape(n, out, k)
         if self.bias:
             spread += vectors[out * fan_in :]
-        return np.asarray(np.einsum("nok,no->nk", spread, self.errors))
+        return np.asarray((self.errors[:, None, :] @ spread)[:, 0])
 
     def transposed(self, weights: Array) -> Array:
         """Transposed rows times weights (n, k): (width, k)."""
@@ -78,17 +72,14 @@ class Outer:
 
     def squares(self) -> Array:
         """The sum of the squared rows, entry by entry (width,)."""
-        squared = self.errors**2
-        parts = [(squared.T @ self.inputs**2).ravel()]
-        if self.bias:
-            parts.append(squared.sum(axis=0))
-        return np.concatenate(parts)
+        ones = np.ones((len(self), 1), self.errors.dtype)
+        return Outer(self.errors**2, self.inputs**2, self.bias).transposed(ones)[:, 0]
 
     def moments(self) -> Moments:
         """Sums over the records of G G' and G' G, for G = errors_i inputs_i' (out, in)."""
         left = (self.errors * (self.inputs**2).sum(axis=1, keepdims=True)).T @ self.errors
         right = (self.inputs * (self.errors**2).sum(axis=1, keepdims=True)).T @ self.inputs
-        return _moments(left, right, len(self.errors[0]) if self.bias else 0)
+        return left.astype(float), right.astype(float), len(self.errors[0]) if self.bias else 0
 
     def columns(self, which: NDArray[np.int64]) -> Array:
         """Some columns of the rows written out (n, len(which))."""
@@ -110,40 +101,33 @@ class Outer:
     def scaled(self, weights: Array) -> Outer:
         return Outer(self.errors * weights[:, None], self.inputs, self.bias)
 
-    def total(self) -> Array:
-        """The sum of the rows (width,)."""
-        weights = (self.errors.T @ self.inputs).ravel()
-        return np.concatenate([weights, self.errors.sum(axis=0)]) if self.bias else weights
-
     def lengths(self) -> Array:
-        """The squared length of every row (n,); (..., n) of factors with more axes."""
+        """The squared length of every row (n,)."""
         inputs = (self.inputs**2).sum(axis=-1) + float(self.bias)
         return np.asarray((self.errors**2).sum(axis=-1) * inputs)
 
-    def since(self, base: Outer | None) -> Difference:
-        errors, inputs = [self.errors], [self.inputs]
-        if base is not None:
-            errors = [self.errors - base.errors, base.errors]
-            inputs.append(self.inputs - base.inputs)
-        fed = np.stack(inputs).astype(np.float64)
-        if self.bias:
-            ends = np.zeros((len(fed), len(self), 1))
-            ends[0] = 1.0
-            fed = np.concatenate([fed, ends], axis=2)
-        return Difference(np.stack(errors).astype(np.float64), fed, self.bias)
-
     def explicit(self) -> Array:
         """The rows written out (n, width)."""
-        rows = (self.errors[:, :, None] * self.inputs[:, None, :]).reshape(len(self), -1)
-        return np.concatenate([rows, self.errors], axis=1) if self.bias else rows
+        rows = self.errors[..., :, None] * self.inputs[..., None, :]
+        rows = rows.reshape(*rows.shape[:-2], -1)
+        return np.concatenate([rows, self.errors], axis=-1) if self.bias else rows
+
+    def since(self, base: Outer | None) -> Difference:
+        errors, inputs = self.errors.astype(np.float64), self.inputs.astype(np.float64)
+        if base is None:
+            return Difference((Outer(errors, inputs, self.bias),))
+        change = Outer(errors - base.errors, inputs, self.bias)
+        moved = Outer(base.errors.astype(np.float64), inputs - base.inputs, bias=False)
+        return Difference((change, moved))
 
 
 @dataclass(frozen=True)
 class Written:
-    """A layer whose rows (n, width) are written out: ``out`` by its inputs, then ``out`` biases."""
+    """A layer whose rows (n, width) are written out: weights (out, in), then biases (out,)."""
 
     rows: Array
     out: int
+    bias: bool = True
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -151,9 +135,6 @@ class Written:
     @property
     def width(self) -> int:
         return int(self.rows.shape[1])
-
-    def take(self, rows: NDArray[Any]) -> Written:
-        return Written(self.rows[rows], self.out)
 
     def times(self, vectors: Array) -> Array:
         return np.asarray(self.rows @ vectors)
@@ -164,33 +145,35 @@ class Written:
     def squares(self) -> Array:
         return np.asarray(np.einsum("np,np->p", self.rows, self.rows))
 
-    def columns(self, which: NDArray[np.int64]) -> Array:
-        return self.rows[:, which]
-
     def moments(self) -> Moments:
         """As of `Outer`, from `SAMPLED` of the records."""
-        some = self.rows[:SAMPLED, : self.width - self.out]
+        biases = self.out if self.bias else 0
+        some = self.rows[:SAMPLED, : self.width - biases]
         g = some.reshape(len(some), self.out, -1)
         scale = len(self) / max(len(some), 1)
         flat = np.ascontiguousarray(g).reshape(-1, g.shape[2])
         turned = np.ascontiguousarray(g.transpose(1, 0, 2)).reshape(self.out, -1)
-        return _moments(scale * (turned @ turned.T), scale * (flat.T @ flat), self.out)
+        left, right = scale * (turned @ turned.T), scale * (flat.T @ flat)
+        return left.astype(np.float64), right.astype(np.float64), biases
+
+    def columns(self, which: NDArray[np.int64]) -> Array:
+        return self.rows[:, which]
 
     def block(self, flat: Array) -> Array:
         return flat
 
     def scaled(self, weights: Array) -> Written:
-        return Written(self.rows * weights[:, None], self.out)
-
-    def total(self) -> Array:
-        return np.asarray(self.rows.sum(axis=0))
+        return Written(self.rows * weights[:, None], self.out, self.bias)
 
     def lengths(self) -> Array:
         return np.asarray(np.einsum("np,np->n", self.rows, self.rows))
 
+    def explicit(self) -> Array:
+        return self.rows
+
     def since(self, base: Written | None) -> Written:
         rows = self.rows if base is None else self.rows - base.rows
-        return Written(rows.astype(np.float64), self.out)
+        return Written(rows.astype(np.float64), self.out, self.bias)
 
     def add_gram(self, other: Written, total: Array) -> None:
         total += self.rows @ other.rows.T
@@ -198,68 +181,48 @@ class Written:
     def add_times(self, block: Array, total: Array) -> None:
         total += self.rows @ block
 
-    def explicit(self) -> Array:
-        return self.rows
-
 
 @dataclass(frozen=True)
 class Difference:
-    """A dense layer of n gradient differences: sum over the parts of ``errors x inputs``.
+    """A dense layer of n gradient differences: the sum of two outer products, of which the second
+    has no bias. One part instead of two for a gradient by itself. Everything is float64."""
 
-    errors: (2, n, out); inputs: (2, n, in [+ 1 for the bias]). One part instead of two for a
-    gradient by itself.
-    """
-
-    errors: NDArray[np.float64]
-    inputs: NDArray[np.float64]
-    bias: bool = True
+    parts: tuple[Outer, ...]
 
     def __len__(self) -> int:
-        return int(self.errors.shape[1])
+        return len(self.parts[0])
 
     def add_gram(self, other: Difference, total: Array) -> None:
         """Add the inner products with another's rows to a total (n, m)."""
-        for p in range(len(self.errors)):
-            for q in range(len(other.errors)):
+        for p, one in enumerate(self.parts):
+            for q, two in enumerate(other.parts):
                 if self is other and q > p:
                     continue  # the mirror image of (q, p)
-                inputs = _shared(self.inputs[p], other.inputs[q])
-                if inputs is None:
+                # an attribute moves few of a first layer's inputs: most of a change is zeros
+                both = np.asarray(one.inputs.any(axis=0) & two.inputs.any(axis=0))
+                biases = one.bias and two.bias
+                if not both.any() and not biases:
                     continue
-                part = (self.errors[p] @ other.errors[q].T) * (inputs[0] @ inputs[1].T)
+                few = slice(None) if 2 * both.sum() > len(both) else both
+                inputs = one.inputs[:, few] @ two.inputs[:, few].T + biases
+                part = (one.errors @ two.errors.T) * inputs
                 total += part + part.T if self is other and q < p else part
 
     def add_times(self, block: Array, total: Array) -> None:
         """Add the inner products with one gradient, as a matrix (`Outer.block`), to a total."""
-        for errors, inputs in zip(self.errors, self.inputs, strict=True):
-            columns, fed, some = inputs.any(axis=0), inputs, block
-            if 2 * columns.sum() < len(columns):
-                fed, some = inputs[:, columns], block[:, columns]
-            total += np.einsum("nj,nj->n", errors @ some, fed)
-
-    def lengths(self) -> Array:
-        """The squared length of every row (n,)."""
-        errors = np.einsum("pnj,qnj->pqn", self.errors, self.errors)
-        inputs = np.einsum("pnj,qnj->pqn", self.inputs, self.inputs)
-        return np.asarray((errors * inputs).sum(axis=(0, 1)))
+        for part in self.parts:
+            live = np.asarray(part.inputs.any(axis=0))
+            few = np.flatnonzero(live) if 2 * live.sum() < len(live) else slice(len(live))
+            total += np.einsum("nj,nj->n", part.errors @ block[:, few], part.inputs[:, few])
+            if part.bias:
+                total += part.errors @ block[:, -1]
 
     def explicit(self) -> Array:
         """The rows written out (n, width), weights before biases."""
-        whole = np.einsum("pno,pni->noi", self.errors, self.inputs)
-        if not self.bias:
-            return np.asarray(whole.reshape(len(whole), -1))
-        return np.concatenate([whole[:, :, :-1].reshape(len(whole), -1), whole[:, :, -1]], axis=1)
-
-
-def _shared(left: Array, right: Array) -> tuple[Array, Array] | None:
-    """The columns in which both have anything at all; None if there is none.
-
-    An attribute moves few of a first layer's inputs, so that most of a difference is zeros.
-    """
-    both = np.asarray(left.any(axis=0) & right.any(axis=0))
-    if not both.any():
-        return None
-    return (left, right) if 2 * both.sum() > len(both) else (left[:, both], right[:, both])
+        first, *others = (part.explicit() for part in self.parts)
+        for rows in others:
+            first[:, : rows.shape[1]] += rows
+        return first
 
 
 @dataclass(frozen=True)
@@ -319,7 +282,11 @@ class GradientRows:
     @property
     def size(self) -> int:
         """Number of parameters."""
-        return sum(layer.width for layer in self.layers)
+        return int(self._ends[-1])
+
+    @property
+    def _ends(self) -> NDArray[np.int64]:
+        return np.cumsum([layer.width for layer in self.layers])
 
     @property
     def written(self) -> int:
@@ -334,23 +301,20 @@ class GradientRows:
             raise ChooseAnotherAttack("reads a last layer that is dense, and here it is not")
         return last
 
-    def take(self, rows: NDArray[Any]) -> GradientRows:
-        """These records."""
-        return GradientRows(tuple(layer.take(rows) for layer in self.layers))
-
     def times(self, vectors: Array) -> NDArray[np.float64]:
         """G V: (n, k) for vectors (P, k)."""
-        total, start = np.zeros((len(self), vectors.shape[1])), 0
-        for layer in self.layers:
-            part = vectors[start : start + layer.width].astype(_dtype(layer))
-            total += layer.times(part)
-            start += layer.width
-        return total
+        parts = zip(self.layers, np.split(vectors, self._ends[:-1]), strict=True)
+        made = [layer.times(part.astype(_dtype(layer))) for layer, part in parts]
+        return np.asarray(np.sum(made, axis=0, dtype=np.float64))
 
     def transposed(self, weights: Array) -> NDArray[np.float64]:
         """G' U: (P, k) for weights (n, k)."""
         made = [layer.transposed(weights.astype(_dtype(layer))) for layer in self.layers]
         return np.concatenate(made).astype(np.float64)
+
+    def total(self) -> NDArray[np.float64]:
+        """The sum of the gradients (P,)."""
+        return self.transposed(np.ones((len(self), 1)))[:, 0]
 
     def squares(self) -> NDArray[np.float64]:
         """Sum over the records of the squared gradient, entry by entry (P,)."""
@@ -362,18 +326,14 @@ class GradientRows:
 
     def columns(self, which: NDArray[np.int64]) -> Array:
         """Some columns (n, len(which)) of the matrix, ``which`` ascending."""
-        made, start = [], 0
-        for layer in self.layers:
-            end = start + layer.width
-            inside = which[np.searchsorted(which, start) : np.searchsorted(which, end)]
-            made.append(layer.columns(inside - start))
-            start = end
+        inside = np.split(which, np.searchsorted(which, self._ends[:-1]))
+        parts = zip(self.layers, self._ends, inside, strict=True)
+        made = [layer.columns(some - end + layer.width) for layer, end, some in parts]
         return np.concatenate(made, axis=1)
 
     def blocks(self, flat: Array) -> list[Array]:
         """A vector (P,) layer by layer; of a dense layer a matrix, the biases its last column."""
-        ends = np.cumsum([layer.width for layer in self.layers])[:-1]
-        parts = zip(self.layers, np.split(flat, ends), strict=True)
+        parts = zip(self.layers, np.split(flat, self._ends[:-1]), strict=True)
         return [layer.block(part) for layer, part in parts]
 
     def scaled(self, weights: Array) -> GradientRows:
@@ -384,10 +344,6 @@ class GradientRows:
         """Every gradient scaled down to norm ``clip``, if it is longer."""
         return self.scaled(shrinkage(self.layers, clip))
 
-    def total(self) -> Array:
-        """The sum of the gradients (P,)."""
-        return np.concatenate([layer.total() for layer in self.layers])
-
     def since(self, base: GradientRows | None = None) -> Differences:
         """These gradients less those of ``base``, record by record (None: less nothing)."""
         bases = [None] * len(self.layers) if base is None else base.layers
@@ -396,17 +352,13 @@ class GradientRows:
 
     def explicit(self) -> Array:
         """The matrix (n, P) itself: for few records."""
-        return np.concatenate([layer.explicit() for layer in self.layers], axis=1)
+        return np.concatenate([layer.explicit() for layer in self.layers], axis=-1)
 
 
 def shrinkage(layers: Sequence[Outer | Written], clip: float) -> Array:
     """By what each record's gradient is multiplied so that its norm is at most ``clip``."""
     norms = np.sqrt(sum(layer.lengths() for layer in layers))
     return np.asarray(np.minimum(1.0, clip / np.maximum(norms, clip)).astype(norms.dtype))
-
-
-def _moments(left: Array, right: Array, biases: int) -> Moments:
-    return left.astype(np.float64), right.astype(np.float64), biases
 
 
 def _dtype(layer: Outer | Written) -> np.dtype[Any]:
@@ -416,12 +368,8 @@ def _dtype(layer: Outer | Written) -> np.dtype[Any]:
 def stacked(blocks: Sequence[GradientRows]) -> GradientRows:
     """The records of several blocks as one."""
     made: list[Outer | Written] = []
-    for layers in zip(*(block.layers for block in blocks), strict=True):
-        first = layers[0]
-        if isinstance(first, Outer):
-            errors = np.concatenate([layer.errors for layer in layers])
-            inputs = np.concatenate([layer.inputs for layer in layers])
-            made.append(Outer(errors, inputs, first.bias))
-        else:
-            made.append(Written(np.concatenate([layer.rows for layer in layers]), first.out))
+    for first, *others in zip(*(block.layers for block in blocks), strict=True):
+        names = ("errors", "inputs") if isinstance(first, Outer) else ("rows",)
+        every = {n: [getattr(layer, n) for layer in (first, *others)] for n in names}
+        made.append(replace(first, **{n: np.concatenate(each) for n, each in every.items()}))
     return GradientRows(tuple(made))

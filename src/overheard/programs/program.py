@@ -15,9 +15,9 @@ import pkgutil
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,11 @@ from overheard.programs.records import Encoding, Records, Spec, alike
 
 if TYPE_CHECKING:  # scipy: whoever only reads a description does without
     from overheard.decoding.measurement import Measurement
-    from overheard.decoding.sparse_equations import SparseEquations
+    from overheard.decoding.subset_sums import SubsetSums
 
 Array = NDArray[np.float64]
+ROUNDING = 1e-9
+"""Relative to an array's largest number: float64 sums in another order differ by less."""
 Message = Mapping[str, NDArray[Any]]
 """Named arrays of any shape; bytes are an array of uint8."""
 
@@ -60,28 +62,47 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What each record may be: table ``k`` holds every record under candidate ``k``, with all
-    columns and the label; None in place of a table: it is not among the client's records."""
+    """What each record may be: ``known`` columns, the same under every candidate, and the K
+    ``settings`` of the others (of each column one value, or one a record). None in place of a
+    setting: the record is not among the client's. ``members``: how many are. ``spread``: of a
+    number in bins, the standard deviation within each."""
 
-    tables: tuple[Records | None, ...]
+    known: Records
+    settings: tuple[Mapping[str, Any] | None, ...]
+    members: int
+    spread: tuple[float, ...] = ()
 
     @property
     def records(self) -> int:
-        return max(len(table) for table in self.tables if table is not None)
+        return len(self.known)
 
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Under which candidates (K,) a record is the client's."""
+        return np.array([setting is not None for setting in self.settings])
 
-@dataclass(frozen=True)
-class Constraints:
-    """Whole numbers that were released, as bounds: ``low <= sum_i counts[i, s_i] <= high``.
+    @property
+    def unknowns(self) -> int:
+        return self.records * (len(self.settings) - 1)
 
-    counts: (m, K, R) whole numbers; low, high: (R,), equal where the number itself was released.
-    ``complete``: they are all that was released.
-    """
+    @cached_property
+    def tables(self) -> tuple[Records | None, ...]:
+        """Every record under each candidate, with all columns and the label."""
+        return tuple(None if setting is None else self._with(setting) for setting in self.settings)
 
-    counts: NDArray[np.int64]
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
-    complete: bool
+    def _with(self, setting: Mapping[str, Any]) -> Records:
+        set_to = {c: np.array(np.broadcast_to(v, self.records)) for c, v in setting.items()}
+        return Records({**self.known.columns, **set_to})
+
+    @property
+    def first(self) -> Records:
+        """The records under the first candidate that is present."""
+        return next(table for table in self.tables if table is not None)
+
+    @property
+    def filled(self) -> list[Records]:
+        """`tables`, with the first one that is present in place of those that are absent."""
+        return [self.first if table is None else table for table in self.tables]
 
 
 class Settings(Spec):
@@ -122,9 +143,7 @@ class SummedSettings(Settings):
 
     def share(self, norm: Array) -> Array:
         """What is left of each record that adds so much."""
-        if self.clip is None:
-            return np.ones_like(norm)
-        return np.asarray(np.minimum(1.0, self.clip / np.maximum(norm, 1e-300)))
+        return np.asarray(np.minimum(1.0, (self.clip or np.inf) / np.maximum(norm, 1e-300)))
 
     def of_sum(self, clients: int) -> Self:
         """Of the sum of so many clients' releases: their noise adds up."""
@@ -143,6 +162,8 @@ class Program(Spec):
     """Whether a client draws at random, so that its answer cannot be repeated to rounding."""
     trains: ClassVar[bool] = False
     """Whether it trains a network all the same, so that its messages are models."""
+    rounding: ClassVar[float] = ROUNDING
+    """Of an answer, relative to an array's largest number."""
 
     @property
     def family(self) -> str:
@@ -214,21 +235,18 @@ class Program(Spec):
             sent = self.following(sent, {"": self.respond(sent, records, rng)})
         return sent
 
-    @abstractmethod
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
         """What the exchanges with one client say about which candidate each record is.
 
-        The messages may be a stranger's: what does not fit the program is a `FixRecording`.
+        The messages may be a stranger's: what does not fit the program is a `FixRecording`. A
+        program has this or `equations`.
         """
+        equations = self.equations(heard, candidates)
+        assert equations is not None
+        return equations.measurement()
 
-    def equations(
-        self, heard: Sequence[Exchange], candidates: Candidates
-    ) -> SparseEquations | None:
+    def equations(self, heard: Sequence[Exchange], candidates: Candidates) -> SubsetSums | None:
         """The same as equations that few records enter each, where they are such."""
-        return None
-
-    def constraints(self, heard: Sequence[Exchange], candidates: Candidates) -> Constraints | None:
-        """What was heard of whole numbers, as exact bounds; None where there are none."""
         return None
 
     def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
@@ -254,12 +272,12 @@ class Program(Spec):
     def distance(self, returned: Message, repeated: Message) -> float:
         """How far an answer is from another to the same question, in parts of its size; 0 where
         they differ by no more than rounding."""
-        return distance(returned, repeated)
+        return distance(returned, repeated, self.rounding)
 
 
-def distance(one: Message, other: Message) -> float:
-    """The largest difference of two messages beyond float64 rounding of sums, by array, in parts
-    of the array's largest number; infinity where names or shapes differ."""
+def distance(one: Message, other: Message, rounding: float = ROUNDING) -> float:
+    """The largest difference of two messages beyond rounding, by array, in parts of the array's
+    largest number; infinity where names or shapes differ."""
     if {n: a.shape for n, a in one.items()} != {n: a.shape for n, a in other.items()}:
         return float("inf")
     found = 0.0
@@ -267,13 +285,9 @@ def distance(one: Message, other: Message) -> float:
         a, b = (np.asarray(x, dtype=np.float64) for x in (array, other[name]))
         size = float(np.abs(b).max(initial=0.0))
         apart = float(np.abs(a - b).max(initial=0.0))
-        if apart > ROUNDING * size:
+        if apart > rounding * size:
             found = max(found, apart / max(size, np.finfo(np.float64).tiny))
     return found
-
-
-ROUNDING = 1e-9
-"""Relative to an array's largest number: sums in another order differ by less."""
 
 
 def expected(message: Message, name: str, shape: tuple[int, ...], number: int) -> Array:
@@ -315,10 +329,8 @@ def family_named(name: str) -> type[Program]:
 
 def settings_of(name: str) -> type[Settings]:
     """What a config's ``[model]`` may say of a family."""
-    made = family_named(name).model_fields["settings"].annotation
-    assert isinstance(made, type)
-    assert issubclass(made, Settings)
-    return made
+    made: Any = family_named(name).model_fields["settings"].annotation
+    return cast(type[Settings], made)
 
 
 def program_of(content: Any, where: object) -> Program:

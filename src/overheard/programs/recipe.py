@@ -7,23 +7,24 @@ It contains no record and no secret. This module does not import torch.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from overheard.errors import ChooseAnotherAttack, FixRecording
-from overheard.programs.records import Encoding, Records, Scale, Spec, Value, scaled
+from overheard.programs.records import (
+    Encoding,
+    Records,
+    Scale,
+    Spec,
+    Value,
+    encode,
+    scaled,
+)
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parameters, in the order of the flat vector."""
@@ -33,7 +34,7 @@ def pieces(layout: Layout, flat: Any) -> list[Any]:
     """The parameters of a flat vector (..., P), numpy's or torch's, in their shapes, as views."""
     ends = np.cumsum([0, *(int(np.prod(shape)) for _, shape in layout)]).tolist()
     return [
-        flat[..., begin:end].reshape(*flat.shape[:-1], *shape)
+        flat[..., begin:end].reshape((*flat.shape[:-1], *shape))
         for begin, end, (_, shape) in zip(ends, ends[1:], layout, strict=False)
     ]
 
@@ -57,9 +58,13 @@ LearningRate = Annotated[float, Field(gt=0, le=1e30), AfterValidator(_within_squ
 """Positive, and such that its square stays within float64."""
 
 
-MOST_REPEATS = 1_000_000
-Epochs = Annotated[int, Field(ge=1, le=MOST_REPEATS)]
-"""Local passes over a client's records: as many as anybody trains, not as many as fit a number."""
+Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
+"""Local passes, or steps: as many as anybody trains, not as many as fit a number."""
+
+
+Width = Annotated[int, Field(ge=1)]
+"""Units of a layer, filters, pixels or channels."""
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Network(Spec):
@@ -71,9 +76,9 @@ class Network(Spec):
     reuse: ClassVar[int] = 1
     wire_names: dict[str, str] = {}
 
+    @abstractmethod
     def own_layout(self) -> Layout:
         """Our names and shapes of the parameters, layer by layer, weight before bias."""
-        raise NotImplementedError
 
     def layout(self) -> Layout:
         """The same by their names on the wire."""
@@ -104,18 +109,12 @@ class Dense(Network):
 
     architecture: Literal["dense"] = "dense"
     idle: ClassVar[tuple[str, ...]] = ()
+    dropout: ClassVar[float] = 0.0
     inputs: int = Field(ge=1)
-    hidden: tuple[int, ...] = ()
+    hidden: tuple[Width, ...] = ()
     outputs: int = Field(default=1, ge=1)
     activation: Literal["relu", "tanh", "sigmoid"] = "relu"
     bias: bool = True
-
-    @field_validator("hidden")
-    @classmethod
-    def _positive(cls, hidden: tuple[int, ...]) -> tuple[int, ...]:
-        if any(width < 1 for width in hidden):
-            raise ValueError("hidden layers need at least one unit")
-        return hidden
 
     @model_validator(mode="after")
     def _distinct(self) -> Dense:
@@ -137,16 +136,12 @@ class Dense(Network):
         return (self.inputs, *self.hidden, self.outputs)
 
     @property
-    def depth(self) -> int:
-        return len(self.sizes) - 1
-
-    @property
     def linear(self) -> bool:
         return not self.hidden
 
     def own_layout(self) -> Layout:
         named: list[tuple[str, tuple[int, ...]]] = []
-        for layer, (fan_in, fan_out) in enumerate(zip(self.sizes, self.sizes[1:], strict=False)):
+        for layer, (fan_in, fan_out) in enumerate(pairwise(self.sizes)):
             named.append((f"layers.{layer}.weight", (fan_out, fan_in)))
             if self.bias:
                 named.append((f"layers.{layer}.bias", (fan_out,)))
@@ -161,21 +156,20 @@ class LeNet(Network):
     """
 
     architecture: Literal["lenet"] = "lenet"
+    activation: ClassVar[str] = "relu"
     bias: ClassVar[bool] = True
     idle: ClassVar[tuple[str, ...]] = ()
     reuse: ClassVar[int] = 30  # convolutions move
-    image: tuple[int, int, int]
-    filters: tuple[int, int] = (10, 20)
-    hidden: tuple[int, ...] = (50,)
+    image: tuple[Width, Width, Width]
+    filters: tuple[Width, Width] = (10, 20)
+    hidden: tuple[Width, ...] = (50,)
     outputs: int = Field(default=10, ge=2)
     dropout: float = Field(default=0.0, ge=0, lt=1)
 
     @model_validator(mode="after")
     def _large_enough(self) -> LeNet:
-        if min(self.image, default=0) < 1 or min(self.image[1:]) < 16:
+        if min(self.image[1:]) < 16:
             raise ValueError(f"an image of {self.image} is too small for two 5x5 convolutions")
-        if min((*self.filters, *self.hidden), default=1) < 1:
-            raise ValueError("every layer needs at least one filter or unit")
         return self
 
     @property
@@ -183,10 +177,10 @@ class LeNet(Network):
         return int(np.prod(self.image))
 
     @property
-    def flattened(self) -> int:
-        """Inputs of the first dense layer."""
+    def sizes(self) -> tuple[int, ...]:
+        """Widths of the dense layers."""
         height, width = (((side - 4) // 2 - 4) // 2 for side in self.image[1:])
-        return self.filters[1] * height * width
+        return (self.filters[1] * height * width, *self.hidden, self.outputs)
 
     def own_layout(self) -> Layout:
         named: list[tuple[str, tuple[int, ...]]] = []
@@ -194,8 +188,7 @@ class LeNet(Network):
         for number, (before, after) in enumerate(pairwise(channels), 1):
             named.append((f"conv{number}.weight", (after, before, 5, 5)))
             named.append((f"conv{number}.bias", (after,)))
-        widths = (self.flattened, *self.hidden, self.outputs)
-        for number, (before, after) in enumerate(pairwise(widths), 1):
+        for number, (before, after) in enumerate(pairwise(self.sizes), 1):
             named.append((f"fc{number}.weight", (after, before)))
             named.append((f"fc{number}.bias", (after,)))
         return tuple(named)
@@ -295,10 +288,7 @@ class Adam(Spec):
     """Adam; ``decoupled`` weight decay is AdamW's."""
 
     name: Literal["adam"] = "adam"
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (
-        0.9,
-        0.999,
-    )
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
     decoupled: bool = False
@@ -324,13 +314,16 @@ class LocalUpdate(Spec):
     learning_rate: LearningRate | None = None
     epochs: Epochs = 1
     batch_size: Annotated[int | None, BeforeValidator(_or_none)] = Field(default=None, ge=1)
-    steps: Annotated[int | None, BeforeValidator(_or_none)] = Field(
-        default=None, ge=1, le=MOST_REPEATS
-    )
+    steps: Annotated[Epochs | None, BeforeValidator(_or_none)] = None
     proximal: float = Field(default=0.0, ge=0)
     optimiser: Optimiser = Sgd()
     clip_norm: float | None = Field(default=None, gt=0)
     drop_last: bool = False
+
+    @property
+    def sends_gradient(self) -> bool:
+        """Does a client send a gradient, and not the model that it trained?"""
+        return self.algorithm == "fedsgd"
 
 
 class Recipe(LocalUpdate):
@@ -368,6 +361,17 @@ class Recipe(LocalUpdate):
             raise ValueError("squared error needs a model with one output")
         return self
 
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the network and its loss look at."""
+        return (*self.encoding.columns(), self.target.column)
+
+    def alike(self, records: Records) -> NDArray[np.intp]:
+        """A number per record, equal where the network sees the same input and label."""
+        from overheard.decoding.ties import same_rows  # scipy: who only reads a recipe does without
+
+        labels = self.target.encode_values(records[self.target.column])
+        return same_rows(np.column_stack([encode(self.encoding, records), labels]))
+
     @property
     def dense(self) -> Dense:
         """The model, for who can deal with dense layers only."""
@@ -380,11 +384,6 @@ class Recipe(LocalUpdate):
     @property
     def full_batch(self) -> bool:
         return self.batch_size is None
-
-    @property
-    def sends_gradient(self) -> bool:
-        """Does a client send a gradient, and not the model that it trained?"""
-        return self.algorithm == "fedsgd"
 
     @property
     def plain(self) -> bool:

@@ -34,7 +34,7 @@ from overheard.programs.networks import Network, network
 from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import (
     MEMORY,
-    Candidates,
+    Encoded,
     Simulated,
     Stretches,
     simulate,
@@ -67,7 +67,7 @@ class Setting:
     so far (n, K); told: sd of the noise that is put on its update after training."""
 
     recipe: Recipe
-    candidates: Candidates
+    candidates: Encoded
     states: States
     belief: Array
     told: float = 0.0
@@ -129,7 +129,7 @@ def linearise(
     return Linearised(columns, order, variance, floor, left, heard, truth, points, *counts)
 
 
-def _counts(states: States, points: Array, candidates: Candidates) -> tuple[Array, Array]:
+def _counts(states: States, points: Array, candidates: Encoded) -> tuple[Array, Array]:
     """What all records' sizes add up to is known, whoever they are and whenever they were used:
     rows over the unknowns (C, n c), and numbers (C,)."""
     n, free = candidates.inputs.shape[1], points.shape[1]
@@ -154,7 +154,7 @@ class Parts:
         net: Network,
         done: Simulated,
         times: Stretches,
-        candidates: Candidates,
+        candidates: Encoded,
         belief: Array,
         states: States | None = None,
     ) -> None:
@@ -316,7 +316,7 @@ class Parts:
         return away
 
 
-def coordinates(candidates: Candidates, times: Stretches) -> int:
+def coordinates(candidates: Encoded, times: Stretches) -> int:
     """How many coordinates of the model are used at most: as many as say more than they cost.
 
     In memory: columns of every candidate, what each stretch adds (with its deviations, whole and

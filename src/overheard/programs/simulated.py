@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from overheard.programs.program import Candidates
 from overheard.programs.recipe import PrivateSteps, Recipe
+from overheard.programs.records import encode_each
 from overheard.programs.rules import is_linear, rule_of
 from overheard.programs.training import Shards, batch_order, local_training
 
@@ -35,8 +37,8 @@ BENT = 2
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """What each record may be: inputs (K, n, d) and labels (K, n) under each of K candidates.
+class Encoded:
+    """Candidates as a network sees them: inputs (K, n, d) and labels (K, n) under each of K.
 
     present (K,): candidates under which the record is the client's at all (the first may not be);
     members: how many records the client trains on.
@@ -87,6 +89,17 @@ class Candidates:
             self.labels[picked, rows].astype(dtype),
             np.full(count, self.members, dtype=np.int64),
         )
+
+
+def encoded(recipe: Recipe, candidates: Candidates) -> Encoded:
+    """What each record may be, as the network of a recipe sees it."""
+    there = [setting for setting in candidates.settings if setting is not None]
+    inputs = encode_each(recipe.encoding, candidates.known, there)
+    tables = [table for table in candidates.tables if table is not None]
+    labels = np.stack([recipe.target.encode_values(t[recipe.target.column]) for t in tables])
+    absent = len(candidates.settings) - len(there)  # who is absent comes first, if at all
+    inputs, labels = (np.concatenate([np.zeros_like(a[:absent]), a]) for a in (inputs, labels))
+    return Encoded(inputs, labels, candidates.present, candidates.members)
 
 
 @dataclass(frozen=True)
@@ -153,7 +166,7 @@ class Simulated:
 def simulate(
     recipe: Recipe,
     sent: Wire,
-    candidates: Candidates,
+    candidates: Encoded,
     chosen: Indices,
     rng: np.random.Generator,
 ) -> Simulated:

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from overheard.programs.recipe import Recipe
-from overheard.programs.simulated import Candidates, Stretches, stretches
+from overheard.programs.simulated import Encoded, Stretches, stretches
 from overheard.programs.training import Shards
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 MOST_CANDIDATES = 2
-"""Candidates a record up to which slots are decoded along: more states cost too much."""
+"""Encoded a record up to which slots are decoded along: more states cost too much."""
 _RARE = 0.005  # chance up to which being several times in the last batch is left out
 
 
@@ -143,7 +143,7 @@ class States:
         return np.asarray(number[chosen, slot])
 
 
-def kinds_of_states(recipe: Recipe, candidates: Candidates) -> list[States]:
+def kinds_of_states(recipe: Recipe, candidates: Encoded) -> list[States]:
     """What of the order may be decoded along: nothing, or also when a record was used."""
     times = stretches(recipe, candidates.members)
     found = []

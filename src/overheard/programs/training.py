@@ -9,19 +9,24 @@ What a defence does inside local training is private steps, as data, or a change
 local step is taken on a batch, inputs (C, n, d), labels and weights (C, n) of C clients, whose
 gradients are added up with these weights. Whatever is a sum over records of some loss is another
 batch: noisy inputs, other labels, a record under several labels with a part of its weight each.
+
+Private steps (DP-SGD) take every record with the same probability q (Poisson sampling), clip each
+gradient to norm ``clip``, sum, add N(0, (noise * clip)^2) to every coordinate and divide by the
+expected batch q * m. The full batch is q = 1. How many records m a client holds is no secret: it is
+sent with every update, and divides every sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overheard.programs.networks import network
-from overheard.programs.private import sampled_weights
 from overheard.programs.recipe import PrivateSteps, Recipe
 from overheard.programs.rules import rule_of
 
@@ -71,17 +76,15 @@ class Shards:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def take(self, clients: NDArray[np.int64]) -> Shards:
+    def take(self, clients: Any) -> Shards:
         """These clients, padded no further than their largest."""
         sizes = self.sizes[clients]
         longest = int(sizes.max())
-        first, last = int(clients[0]), int(clients[-1]) + 1
+        first, last, who = int(clients[0]), int(clients[-1]) + 1, clients
         if longest == self.inputs.shape[1] and np.array_equal(clients, np.arange(first, last)):
-            orders = tuple(order[first:last] for order in self.orders)
-            # no copy
-            return Shards(self.inputs[first:last], self.labels[first:last], sizes, orders)
-        orders = tuple(order[clients, :longest] for order in self.orders)
-        return Shards(self.inputs[clients, :longest], self.labels[clients, :longest], sizes, orders)
+            who = np.s_[first:last]  # no copy
+        orders = tuple(order[who, :longest] for order in self.orders)
+        return Shards(self.inputs[who, :longest], self.labels[who, :longest], sizes, orders)
 
 
 def shards(inputs: Sequence[Array], labels: Sequence[Array], dtype: str = "float64") -> Shards:
@@ -180,7 +183,7 @@ def _parts(recipe: Recipe, schedule: Schedule, theta: Array, whole: bool) -> Ite
 def _privately_descended(
     recipe: Recipe, theta: Array, data: Shards, rng: np.random.Generator, trace: Trace | None
 ) -> Array:
-    """The models (C, P) after DP-SGD, see `programs.private`; of FedSGD the private gradient."""
+    """The models (C, P) after DP-SGD; of FedSGD the private gradient."""
     private, rule = recipe.private, rule_of(recipe)
     assert private is not None
     gradient, state = network(recipe).gradient(theta, rng, private.clip), rule.init(theta)
@@ -197,6 +200,37 @@ def _privately_descended(
         step, state = rule.update(slope, state, theta)
         theta += step * (noisy[:, None] > 0)  # who is done waits for the others
     return theta
+
+
+def sampling_rate(recipe: Recipe, records: int) -> float:
+    """The probability with which a record takes part in one private step."""
+    return 1.0 if recipe.batch_size is None else min(1.0, recipe.batch_size / records)
+
+
+def sampled_weights(
+    recipe: Recipe, sizes: NDArray[np.int64], longest: int, rng: np.random.Generator
+) -> Iterator[tuple[Array, Array]]:
+    """Of each private step the records' weights (C, n), 1/(q m) for those drawn and 0 for others,
+    and the weight (C,) of the noise, 0 for a client that is done."""
+    real = np.arange(longest) < sizes[:, None]
+    rates = np.array([sampling_rate(recipe, int(m)) for m in sizes])
+    share = 1 / (rates * sizes)
+    steps = np.array([recipe.local_steps(int(m)) for m in sizes])
+    for number in range(int(steps.max())):
+        busy = number < steps
+        drawn = rng.random(real.shape) < rates[:, None]
+        yield (real & drawn & busy[:, None]) * share[:, None], busy * share
+
+
+def update_noise(recipe: Recipe, records: int) -> float:
+    """Standard deviation that private steps leave on each coordinate of a client's update (to first
+    order: later steps also carry earlier noise through the gradient)."""
+    if recipe.private is None:
+        return 0.0
+    one = recipe.private.noise * recipe.private.clip / (sampling_rate(recipe, records) * records)
+    if recipe.sends_gradient:
+        return one
+    return recipe.learning_rate * one * sqrt(recipe.local_steps(records))
 
 
 def shares(data: Shards, dtype: np.dtype[Any]) -> Array:

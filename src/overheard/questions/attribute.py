@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import (
+    Imputed,
     algorithm3_bound,
-    best_stranger,
-    imputation,
+    best_imputation,
     majority_share,
 )
+from overheard.evaluation.calibration import Posterior
 from overheard.evaluation.scoring import Case, Scored, Scorer
-from overheard.evaluation.sureness import Posterior
 from overheard.programs.program import Told
-from overheard.questions.metrics import ACCURACY
-from overheard.questions.question import Question
+from overheard.questions.question import ACCURACY, Question
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import AttributeDomain, PublicRecords
 from overheard.transcript.observe import LABEL_COLUMN
@@ -30,7 +30,7 @@ def score(case: Case) -> Scorer:
 
     It is asked of the records that the adversary knows: the first ones of the truth.
     """
-    client, name = case.view.client, case.target.column
+    client, name, everybody = case.view.client, case.target.column, case.truth
     if PublicRecords in case.view.kinds:
         known = len(case.view.know(PublicRecords).records)
         inside = case.records.take(np.arange(min(known, len(case.records))))
@@ -41,12 +41,14 @@ def score(case: Case) -> Scorer:
         domain = case.view.know(AttributeDomain)
         values = domain.values
         if domain.spread:
-            cut["right_is"] = f"the right one of {len(values)} ranges: {'; '.join(domain.words)}"
+            cut["right_is"] = f"the right one of {len(values)} ranges: {'; '.join(ranges(domain))}"
     else:
         values = tuple(sorted({v for r in truth.values() for v in r[name].tolist()}))
-    others = imputation(recipe, truth, client, name, values, case.seed, case.target.columns)
-    stranger = best_stranger(case.view, others, column, values)
-    free = (majority_share(column, values), None if stranger is None else stranger.hits)
+    others = case.imputer.values(recipe, everybody, client, name, values, case.target.columns)
+    if others is not None:
+        others = Imputed(others.hits[: len(column)], others.log2[: len(column)])
+    imputed = best_imputation(case.view, others, column, values)
+    free = (majority_share(column, values), None if imputed is None else imputed.hits)
     bound = algorithm3_bound(recipe.of(client), case.records, name, values)
     own = metrics.log2_shares(column, values)
 
@@ -61,8 +63,8 @@ def score(case: Case) -> Scorer:
         claimed = None
         if guess.claims:
             bits = metrics.attribute_bits(guess, column)
-            beyond = None if stranger is None else bits + own - stranger.log2
-            before = None if stranger is None or stranger.prior is None else stranger.prior - own
+            beyond = None if imputed is None else bits + own - imputed.log2
+            before = None if imputed is None or imputed.prior is None else imputed.prior - own
             claimed = Posterior(guess.probabilities.max(axis=1), hits, bits, beyond, before)
             details["calibration_error"] = metrics.calibration_error(guess, column)
         if guess.labels is not None:
@@ -82,14 +84,28 @@ def hidden(target: Target, recipe: Told | None) -> tuple[str, ...]:
 
 QUESTION = Question(
     name="attribute",
-    title="Sensitive attributes",
     asks="which value does an attribute have, for every record?",
     metric=ACCURACY,
     answers=(AttributeValues,),
     score=score,
     hidden=hidden,
-    column="must",
+    column=".+",
     sums=True,
-    short=True,
-    removable=True,
 )
+
+
+def ranges(domain: AttributeDomain) -> tuple[str, ...]:
+    """What each value stands for; of a bin its range, half-way to the middles beside it."""
+    middles = sorted(v for v in domain.values if isinstance(v, int | float))
+    if not domain.spread or len(middles) < len(domain.values):
+        return tuple(map(str, domain.values))
+    edges = [(low + high) / 2 for low, high in pairwise(middles)]
+    # as few digits as put each edge between the middles that it parts
+    for digits in range(4, 18):
+        shown = [f"{edge:.{digits}g}" for edge in edges]
+        parted = zip(middles, map(float, shown), middles[1:], strict=False)
+        if all(low < edge < high for low, edge, high in parted):
+            break
+    ranges = (f"{low} to {high}" for low, high in pairwise(shown))
+    names = dict(zip(middles, (f"up to {shown[0]}", *ranges, f"above {shown[-1]}"), strict=True))
+    return tuple(names[v] for v in domain.values if isinstance(v, int | float))

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation import metrics
-from overheard.evaluation.intervals import mean_interval
-from overheard.evaluation.judged import Judged
 from overheard.evaluation.scoring import Case, Scored, Scorer
 from overheard.programs.losses import loss_named
 from overheard.programs.program import Message, Program, Told
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
-from overheard.questions.metrics import Found, errors
-from overheard.questions.question import Column, Question
+from overheard.questions.question import Metric, Question
 from overheard.randomness import stream
-from overheard.report import words
 from overheard.transcript.guess import LocalModel, OwnModel
 from overheard.transcript.knowledge import Releases
 from overheard.transcript.view import Attack
@@ -32,64 +25,7 @@ SAME_MODEL = 1e-4
 """Copies of a client's model that lose at most this much more (0.01%) are equally its own."""
 AT_INFINITY = "at infinity (separable records): all are compared under a penalty of 1 / records"
 """What is said of an optimum that does not exist."""
-_PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the model last returned"}
-
-
-def _tells(worst: Judged, about: Sequence[Judged], names: dict[str, str]) -> str:
-    found = worst.finding
-    names["value"] = words.excess_interval(found.value, found.low, found.high)
-    whose = "their" if worst.client is None else "the client's"
-    endless = getattr(found, "details", {}).get("optimum")
-    compared: list[str] = []
-    for other in about:
-        plain = _PLAIN_READINGS.get(other.finding.attack)
-        if plain and other.client == worst.client and other is not worst:
-            free, loss = f"free{len(compared)}", f"loss{len(compared)}"
-            names[free], names[loss] = plain, words.excess(other.finding.value)
-            compared.append(f"{{{free}}} is {{{loss}}} above")
-    told = [
-        f"the copy's loss on {whose} {{n}} is {{value}} above the best possible",
-        ", ".join(compared),
-        f"the best possible model lies {endless}" if endless else "",
-    ]
-    return "; ".join(filter(None, told))
-
-
-def _over_all(found: Found) -> Markup:
-    told = Markup("Over all clients together the excess loss of <code>{}</code> is {}.")
-    return told.format(found.attack, words.excess_interval(found.value, found.low, found.high))
-
-
-EXCESS_LOSS = errors(
-    name="excess_loss",
-    axis="Excess loss",
-    rule="Own model: below the excess loss of the global model, and at most 1%.",
-    caption="<bdi>{}</bdi>'s own model, rebuilt",
-    limit=CLOSE,
-    reached="a copy of your own model",
-    same=SAME_MODEL,
-    interval=mean_interval,
-    suffix=" excess loss",
-    says=(
-        "Nothing suggests that {actor} rebuilds {client}{s} own model: ",
-        "{Actor} may rebuild {client}{s} own model: ",
-        "{Actor} rebuilds {client}{s} own model: ",
-    ),
-    strength=lambda found, reference: -found.value,
-    brief=lambda found: (words.excess(found.value), ""),
-    tells=_tells,
-    over_all=_over_all,
-    chart=lambda attribute: Markup(
-        "Excess loss: how much worse than the client's own best model the rebuilt one does on the "
-        "client's records, relative to that best. Logarithmic; <strong>further left leaks "
-        "more</strong>. The dashed line is 1%. Lines are 95% intervals; a mark at the left edge is "
-        "zero or below what the axis shows."
-    ),
-    columns=(
-        Column("Excess loss", lambda f: words.loss_interval(f.value, f.low, f.high), by_value=True),
-    ),
-    about_head="",
-)
+EXCESS_LOSS = Metric("excess_loss", "error", limit=CLOSE, same=SAME_MODEL)
 
 
 def refuses(recipe: Told, records: Records) -> str:
@@ -176,13 +112,9 @@ def _score_program(case: Case, program: Program) -> Scorer:
 
 QUESTION = Question(
     name="local_model",
-    title="The client's own model",
     asks="which model would the client have trained alone?",
     metric=EXCESS_LOSS,
     answers=(LocalModel, OwnModel),
     score=score,
-    refuses=refuses,
-    targets=lambda keys: ["local_model"],
-    noun="own model",
-    people=False,
+    side=None,
 )

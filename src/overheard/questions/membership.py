@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 from overheard.errors import FixData, FixRecording
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
-from overheard.evaluation.record import Finding
+from overheard.evaluation.calibration import Posterior
 from overheard.evaluation.scoring import Case, Scored, Scorer
-from overheard.evaluation.sureness import Posterior
-from overheard.questions.metrics import ACCURACY
-from overheard.questions.question import Question
+from overheard.questions.question import ACCURACY, Question
 from overheard.transcript.guess import Membership
 from overheard.transcript.observe import MEMBER_COLUMN
 from overheard.transcript.target import joined
@@ -65,21 +63,12 @@ def _posterior(guess: Membership, member: NDArray[np.bool_], hits: Array) -> Pos
     return Posterior(np.maximum(p, 1 - p), hits, np.log2(given) - np.log2(share))
 
 
-def chances(finding: Finding) -> Array:
-    """How common members and strangers are in the pool."""
-    most = finding.majority or 1.0
-    return np.array([most, 1 - most])
-
-
 QUESTION = Question(
     name="membership",
-    title="Membership",
     asks="who of a pool of people is in the client's data?",
     metric=ACCURACY,
     answers=(Membership,),
     score=score,
     truth="Membership",
-    column="may",
-    noun="membership",
-    chances=chances,
+    column=".*",
 )

@@ -1,102 +1,93 @@
 """Which clients hold a given record, poison or ride for free? Asked of all of them at once.
 
 The score is F1: of those accused and those that have the property, how many are both. It is set
-against accusing nobody and accusing everybody, which need no listening.
+against accusing nobody and accusing everybody, which need no listening; where nobody has the
+property there is nothing to find, and any accusation is a false alarm.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
-from markupsafe import Markup
+from numpy.typing import NDArray
 
-from overheard.errors import FixData, ListenLonger
+from overheard.errors import FixData, FixRecording
 from overheard.evaluation.decision import found_p_value
-from overheard.evaluation.detection import answers_of, check_heard, f1, f1_interval, scores_of
-from overheard.evaluation.judged import Judged
-from overheard.evaluation.record import Finding
+from overheard.evaluation.detection import check_heard
+from overheard.evaluation.intervals import RESAMPLES, share_interval
 from overheard.evaluation.scoring import Case, Scored, Scorer, finite
-from overheard.questions.metrics import share_strength
-from overheard.questions.question import Column, Metric, Question
+from overheard.programs.records import Records
+from overheard.questions.question import Metric, Question
 from overheard.randomness import stream
-from overheard.report import words
-from overheard.report.suspects import what_of
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import Sums
-from overheard.transcript.view import Attack, View
+from overheard.transcript.observe import POSITIVE_COLUMN
+from overheard.transcript.view import Attack
 
-PROPERTIES = ("membership", "poisoning", "free-rider")
-_PROPERTY = re.compile(r"membership(-[1-9][0-9]{0,3})?|poisoning|free-rider")
-
-
-def _tells(worst: Judged, about: Sequence[Judged], names: dict[str, str]) -> str:
-    found = worst.finding
-    names["secret"] = f"who {what_of(found.attribute or '')}"
-    told, details = "of {n}", getattr(found, "details", {})
-    hits, positives, alarms = (details.get(k) for k in ("found", "positives", "false_alarms"))
-    if isinstance(hits, int) and isinstance(positives, int) and isinstance(alarms, int):
-        names["found"] = f"{hits} of {positives}"
-        names["alarms"] = words.count(alarms, "false alarm")
-        told += ", {found} found with {alarms}"
-    names["value"] = words.score_interval(found.value, found.low, found.high)
-    told += "; F1 {value}"
-    if found.majority is not None:
-        names["majority"] = f"{found.majority:.2f}"
-        told += ", accusing nobody or everybody gets {majority}"
-    return told
+Flags = NDArray[np.bool_]
 
 
-def _found(finding: Finding) -> str:
-    told = [finding.details.get(key) for key in ("found", "positives")]
-    return words.NOTHING if None in told else "{} of {}".format(*told)
+def f1(chosen: Flags, positive: Flags) -> float:
+    """2 hits / (accused + positives); 1 where nobody is accused and nobody has the property."""
+    together = int(chosen.sum() + positive.sum())
+    return 2 * int((chosen & positive).sum()) / together if together else 1.0
 
 
-F1 = Metric(
-    name="f1",
-    larger_leaks=True,
-    share=True,
-    axis="F1 score",
-    head="F1",
-    prefix="F1 ",
-    rule="Properties of clients: an F1 above that of accusing nobody and of accusing everybody.",
-    says=(
-        "Nothing suggests that {actor} learns {secret}: ",
-        "{Actor} may learn {secret}: ",
-        "{Actor} learns {secret}: ",
-    ),
-    interval=lambda units, rng: (0.0, 1.0),  # of one number nothing is known; score() makes it
-    pooled=lambda clients: (0.0, 1.0),  # asked of all clients together: there is nothing to pool
-    strength=share_strength,
-    text=lambda value, low, high, digits: words.score_interval(value, low, high),
-    number=words.share,
-    brief=lambda found: (f"{found.value:.2f}", ""),
-    tells=_tells,
-    over_all=lambda found: "",
-    chart=lambda attribute: Markup(
-        "F1 score of the clients accused, in per cent; <strong>further right leaks more</strong>. "
-        "Grey is what accusing nobody or everybody gets. Lines are 95% intervals."
-    ),
-    caption="Properties of clients",
-    columns=(
-        Column("F1", lambda f: words.score_interval(f.value, f.low, f.high)),
-        Column(
-            "Nobody or everybody",
-            lambda f: words.NOTHING if f.majority is None else f"{f.majority:.2f}",
-        ),
-        Column("Found", _found),
-        Column("False alarms", lambda f: str(f.details.get("false_alarms", words.NOTHING))),
-    ),
-    legend=(("majority", "accusing nobody or everybody"),),
-    intro="Which clients have a property is asked of all of them together: how many of those that "
-    "have it were found, and how many others were accused. F1 is 1 when exactly the right ones are "
-    "accused. <code>overheard detect</code> ranks the clients by name.",
-    about_head="Property",
-)
+def f1_interval(
+    chosen: Flags, positive: Flags, rng: np.random.Generator, level: float = 0.95
+) -> tuple[float, float]:
+    """Bootstrap over clients, widened where it collapses.
+
+    A guess without a mistake has no spread to resample. But F1 = 2J / (1 + J) for the share J of
+    clients that are both among those that are either, and Wilson's interval of that share does not
+    collapse; the interval covers both. Where nobody is accused and nobody has the property there
+    is nothing to tell a good guess by, and the interval is all of [0, 1].
+    """
+    hit, either = chosen & positive, chosen | positive
+    if not either.any():
+        return 0.0, 1.0
+    picks = rng.integers(0, len(chosen), (RESAMPLES, len(chosen)))
+    both = hit[picks].sum(axis=1)
+    total = chosen[picks].sum(axis=1) + positive[picks].sum(axis=1)
+    usable = total > 0  # one of the resamples is, as good as surely
+    scores = 2 * both[usable] / total[usable]
+    ends = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    ends += [2 * j / (1 + j) for j in share_interval(hit[either].astype(np.float64), level)]
+    value = f1(chosen, positive)
+    return float(min([*ends, value])), float(max([*ends, value]))
+
+
+def answers_of(truth: Mapping[str, Records], clients: tuple[str, ...]) -> Flags:
+    """Who has the property (N,), from ``truth/``."""
+    missing = [c for c in clients if c not in truth]
+    if missing:
+        raise FixRecording(
+            f"truth/ does not say whether {missing[0]!r} has the property; record again"
+        )
+    return np.array([truth[c][POSITIVE_COLUMN][0] > 0.5 for c in clients])
+
+
+def scores_of(guess: ClientProperty, answers: Flags) -> dict[str, float | int]:
+    """What stands beside F1: precision and recall (left out where undefined), Brier's score."""
+    chosen = guess.choice()
+    hits, accused, positives = (int(s.sum()) for s in (chosen & answers, chosen, answers))
+    made: dict[str, float | int] = {
+        "positives": positives,
+        "accused": accused,
+        "found": hits,
+        "false_alarms": accused - hits,
+        "brier": float(np.mean((guess.probabilities - answers) ** 2)),
+    }
+    if accused:
+        made["precision"] = hits / accused
+    if positives:
+        made["recall"] = hits / positives
+    return made
 
 
 def score(case: Case) -> Scorer:
+    check_heard(case.view)
     clients = case.view.know(Sums).clients
     if case.answers is None:
         raise FixData(
@@ -133,40 +124,15 @@ def score(case: Case) -> Scorer:
     return scored
 
 
-def check(view: View) -> None:
-    """Sums of updates must be heard, and tell clients apart."""
-    if Sums not in view.kinds:
-        raise ListenLonger(
-            f"{view.target.key!r} is asked of the sums of updates, which the threat model "
-            f"{view.threat!r} does not hear; audit as 'secure-server'"
-        )
-    check_heard(view)
-
-
-def allowed(column: str) -> str:
-    """What is wrong with the name of a property."""
-    if _PROPERTY.fullmatch(column):
-        return ""
-    return (
-        f"unknown property {column!r}; known: {', '.join(PROPERTIES)} (and membership-2, "
-        "membership-3, ... for further target records)"
-    )
-
-
 QUESTION = Question(
     name="property",
-    title="Properties of clients",
     asks="which clients hold a given record, poison or ride for free?",
-    metric=F1,
+    metric=Metric("f1", "share"),
     answers=(ClientProperty,),
     score=score,
     together=True,
     truth="Property",
-    check=check,
-    column="must",
-    allowed=allowed,
+    column="membership(-[1-9][0-9]{0,3})?|poisoning|free-rider",
     hidden=lambda target, recipe: (),
     sums=True,
-    noun="property",
-    unit="client",
 )

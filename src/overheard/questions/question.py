@@ -1,8 +1,8 @@
 """What may be asked, and in which units an answer is scored? Two values, and where they are found.
 
-A `Question` says of whom it is asked, what a guess is, how it is scored and what it is called; its
-`Metric` says how scores are read, pooled, compared and written. Attacks, audits, reports and the
-command line ask these values; nobody else compares the name of a question or of a metric.
+A `Question` says of whom it is asked, what a guess is and how it is scored; its `Metric` says what
+kind of number the score is. Attacks, audits and the command line ask these values and compare no
+name; how a question is put into words is the report's business (`overheard.report.words`).
 
 A new question is one file with a ``QUESTION``: in this folder, or in a package that announces it by
 an entry point of the group ``overheard.questions``. ``examples/new_question.py`` is one.
@@ -11,6 +11,7 @@ an entry point of the group ``overheard.questions``. ``examples/new_question.py`
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,103 +20,55 @@ from importlib.metadata import entry_points
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from overheard.errors import FixConfig
 
 GROUP = "overheard.questions"
 """The group of entry points under which other packages announce questions."""
 SKIPPED = "skipped"
 """Stands for the metric where nothing was measured."""
-Array = NDArray[np.float64]
-Ends = tuple[float, float]
-
-
-class Column(NamedTuple):
-    """A column of a table of findings: its heading, what stands in it, and whether the table is
-    sorted by the number itself in place of the text."""
-
-    head: str
-    cell: Callable[[Any], str]
-    by_value: bool = False
 
 
 @dataclass(frozen=True)
 class Metric:
-    """The units of a score, and how it is read, pooled, compared and written.
+    """The units of a score.
 
-    ``larger_leaks``: whether more of it is more leakage. ``share``: it lies in [0, 1], and a
-    finding says itself what guessing gets (``majority``, ``imputation``); other scores are compared
-    with those of everybody who does not listen. ``hits``: it is a mean of zeros and ones, one a
-    record. ``limit``: at most this much counts as the secret itself, called ``reached``. ``same``:
-    scores below this are equally good.
-
-    ``interval(units, rng)`` of one client's scores, ``pooled(clients)`` of several clients', both
-    at 95%. ``strength(finding, reference)`` orders findings, the most leakage last.
-
-    Of the words, ``axis`` names the score in a chart and ``head`` in a table; ``rule`` says when it
-    counts as exposed. ``text(value, low, high, digits)`` is the number with its interval,
-    ``number`` a single one (or none), ``brief`` the two texts of a cell: the score, and what it is
-    set against; ``prefix`` and ``suffix`` stand around it where no heading does. ``says`` begins
-    the verdict of no sign, unclear and exposed; ``tells(judged, about, names)`` ends it, and fills
-    in ``names``. ``over_all(finding)`` is the sentence on all clients together,
-    ``chart(attribute)`` the one under a heading, ``caption`` that of a client's table ({} is the
-    client) with its ``columns`` after that of the secret (``about_head``, empty where there is
-    only one secret), ``intro`` what stands above a table of all clients together, ``legend`` the
-    lines that stand for guessing: HTML, all of them.
+    ``kind``: "hits" is a mean of zeros and ones, one a record; "share" another number from 0 to 1;
+    of both more is more leakage, and a finding says itself what a guess gets (``majority``,
+    ``imputation``). An "error" is a mean that is never below zero; less of it is more leakage, and
+    it is compared with the errors of everybody who does not listen. ``limit``: an error of at most
+    this counts as the secret itself. ``same``: errors up to this are equally good.
     """
 
     name: str
-    larger_leaks: bool
-    axis: str
-    head: str
-    rule: str
-    says: tuple[str, str, str]
-    interval: Callable[[Array, np.random.Generator], Ends]
-    pooled: Callable[[Sequence[Array]], Ends]
-    strength: Callable[[Any, float | None], float]
-    text: Callable[[float, float, float, int], str]
-    number: Callable[[float | None], str]
-    brief: Callable[[Any], tuple[str, str]]
-    tells: Callable[[Any, Sequence[Any], dict[str, str]], str]
-    over_all: Callable[[Any], str]
-    chart: Callable[[str | None], str]
-    caption: str
-    columns: tuple[Column, ...]
-    share: bool = False
-    hits: bool = False
+    kind: Literal["hits", "share", "error"]
     limit: float | None = None
-    reached: str = ""
-    same: float = -np.inf
-    prefix: str = ""
-    suffix: str = ""
-    legend: tuple[tuple[str, str], ...] = ()
-    intro: str = ""
-    about_head: str = "Secret"
+    same: float = 0.0
+
+    @property
+    def share(self) -> bool:
+        """Whether it lies in [0, 1] and more of it is more leakage."""
+        return self.kind != "error"
+
+    @property
+    def hits(self) -> bool:
+        return self.kind == "hits"
 
     @property
     def sign(self) -> int:
         """1 where more of it is more leakage, else -1."""
-        return 1 if self.larger_leaks else -1
-
-    @property
-    def relative(self) -> bool:
-        """Whether it is an error, of which a share of a guess's error is left."""
-        return not self.share and not self.larger_leaks and self.limit is None
-
-    def mark(self, found: Any) -> str:
-        """What stands at a finding's mark in a chart."""
-        ends = (found.value, found.low, found.high)
-        return self.text(*ends, 0) if self.share else self.number(found.value)
+        return 1 if self.share else -1
 
     def gain(self, value: float, over: float) -> float:
         """How much more leaks at ``value``."""
-        return value - over if self.larger_leaks else over - value
+        return self.sign * (value - over)
 
     def best(self, values: Iterable[float]) -> float | None:
         """The one that leaks most; None of none."""
-        return (max if self.larger_leaks else min)(values, default=None)
+        return (max if self.share else min)(values, default=None)
+
+
+ACCURACY = Metric("accuracy", "hits")
+"""The share of records guessed right: of attributes, and of who is in a pool."""
 
 
 @dataclass(frozen=True)
@@ -124,63 +77,53 @@ class Question:
 
     ``answers``: the types of a guess. ``score(case)``: given one client under one target (an
     `evaluation.scoring.Case`), what scores guesses about it; the truth, and what guessing without
-    listening gets, are read there. ``together``: it is asked of all clients at once. ``truth``:
-    what ``truth/`` must hold for it beside the clients' records. ``check(view)`` refuses what
-    nobody could answer from, ``refuses(recipe, records)`` says why no guess could be scored.
+    listening gets, are read there, and what nobody could answer is refused. ``together``: it is
+    asked of all clients at once. ``truth``: what ``truth/`` must hold for it beside the clients'
+    records.
 
-    ``column``: whether a target names a column; ``allowed(column)`` what is wrong with one.
-    ``targets(keys)``: which of its targets a recording can be asked, given those that side
-    knowledge was written for. ``source(key)``: the target whose side knowledge it takes.
-    ``hidden(target, recipe)``: columns of the data that no attack may see. ``sums``: sums of
-    updates may answer it. ``short``: a target may be named by its column alone. ``removable``: the
-    secret is gone once its column is not in the model.
-
-    ``secret(attribute)``: what the secret is called in a heading; ``noun``: in a sentence, empty
-    where the column says it all. ``unit``: what is counted. ``people``: it is about people, not
-    about the client's model. For a client's own rehearsal: ``alone(recipe, records, attribute)`` is
-    the error of who knows no more than the client's own middle, ``chances(finding)`` how common
-    each answer is where the column does not say it.
+    ``column``: a regular expression for the column that a target names; the empty one: it names
+    none. ``side``: the question whose side knowledge it is asked with, by default its own, and None
+    if it needs none and can be asked of every recording. ``hidden(target, recipe)``: columns of the
+    data that no attack may see. ``sums``: sums of updates may answer it.
     """
 
     name: str
-    title: str
     asks: str
     metric: Metric
     answers: tuple[type[Any], ...]
     score: Callable[[Any], Any]
     together: bool = False
     truth: str = ""
-    check: Callable[[Any], None] = lambda view: None
-    refuses: Callable[[Any, Any], str] = lambda recipe, records: ""
-    column: Literal["no", "may", "must"] = "no"
-    allowed: Callable[[str], str] = lambda column: ""
-    targets: Callable[[Sequence[str]], list[str]] | None = None
-    source: Callable[[str], str] = lambda key: key
+    column: str = ""
+    side: str | None = ""
     hidden: Callable[[Any, Any], tuple[str, ...]] = lambda target, recipe: target.columns
     sums: bool = False
-    short: bool = False
-    removable: bool = False
-    noun: str = ""
-    secret: Callable[[str | None], str] | None = None
-    unit: str = "record"
-    people: bool = True
-    alone: Callable[[Any, Any, str | None], float | None] = lambda recipe, records, attribute: None
-    chances: Callable[[Any], Array | None] = lambda finding: None
+
+    def takes(self, column: str) -> bool:
+        """Whether a target of it may name this column, or none."""
+        return re.fullmatch(self.column, column, re.DOTALL) is not None
+
+    @property
+    def removable(self) -> bool:
+        """Whether the secret is a column, and gone once that is not in the model."""
+        return not self.together and not self.takes("")
 
     def keys(self, written: Sequence[str]) -> list[str]:
-        """Its targets in a recording, by their keys."""
-        if self.targets is not None:
-            return self.targets(written)
-        return [key for key in written if key.partition(".")[0].rstrip("+") == self.name]
+        """Its targets in a recording, by their keys; ``written``: for which side knowledge is."""
+        if self.side is None:
+            return [self.name]
+        source = self.side or self.name
+        there = [key for key in written if key.partition(".")[0].rstrip("+") == source]
+        return [self.name + key.removeprefix(source) for key in there]
 
-    def heading(self, attribute: str | None) -> str:
-        """What the secret is called, as short as a column heading."""
-        return self.secret(attribute) if self.secret else attribute or self.noun or self.name
+    def source(self, key: str) -> str:
+        """The target whose side knowledge one of its targets is asked with."""
+        return self.side + key.removeprefix(self.name) if self.side else key
 
 
 @cache
 def all_questions() -> dict[str, Question]:
-    """Every question by its name, those about people last, each sort by name."""
+    """Every question by its name, in the order of their names."""
     package = import_module(__name__.rpartition(".")[0])
     there = [m.name for m in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")]
     found = [(m, getattr(import_module(m), "QUESTION", None)) for m in there]
@@ -197,17 +140,23 @@ def all_questions() -> dict[str, Question]:
         if metric is not None and metric != question.metric:
             raise FixConfig(f"{where}: there is another metric {metric.name!r}; rename one")
         known[question.name] = question
-    return dict(sorted(known.items(), key=lambda item: (item[1].people, item[0])))
+    return dict(sorted(known.items()))
+
+
+Known = TypeVar("Known")
+
+
+def _named(name: str, known: dict[str, Known], what: str) -> Known:
+    if name not in known:
+        raise FixConfig(
+            f"unknown {what} {name!r}; known: {', '.join(known)}; is the package installed that "
+            "brings it?"
+        )
+    return known[name]
 
 
 def question_named(name: str) -> Question:
-    known = all_questions()
-    if name not in known:
-        raise FixConfig(
-            f"unknown question {name!r}; known: {', '.join(known)}; is the package installed that "
-            "asks it?"
-        )
-    return known[name]
+    return _named(name, all_questions(), "question")
 
 
 def all_metrics() -> dict[str, Metric]:
@@ -215,13 +164,7 @@ def all_metrics() -> dict[str, Metric]:
 
 
 def metric_named(name: str) -> Metric:
-    known = all_metrics()
-    if name not in known:
-        raise FixConfig(
-            f"unknown metric {name!r}; known: {', '.join(sorted(known))}; is the package installed "
-            "whose question it scores?"
-        )
-    return known[name]
+    return _named(name, all_metrics(), "metric")
 
 
 class Topic(NamedTuple):
@@ -245,18 +188,8 @@ class Topic(NamedTuple):
         return metric_named(self.metric)
 
     @property
-    def unit(self) -> str:
-        return self.asked.unit if self.asked else "record"
-
-    @property
     def skipped(self) -> bool:
         return self.metric == SKIPPED
-
-    @property
-    def name(self) -> str:
-        if self.asked is None:
-            return self.attribute or self.question.replace("_", " ")
-        return self.asked.heading(self.attribute)
 
 
 T = TypeVar("T")

@@ -1,7 +1,8 @@
 """What would help? What a sweep measured or, without one, what to try first and how.
 
-The order of what to try follows from who listens: first what takes the messages from this
-adversary, then what makes them say less. None of it is measured by the audit, and the page says so.
+The order of what to try (``words.toml``) follows from who listens: first what takes the messages
+from this adversary, then what makes them say less. None of it is measured by the audit, and the
+page says so.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from markupsafe import Markup
 
 from overheard.evaluation.record import Audit
 from overheard.foreign.shown import visible
-from overheard.report import sections, words
+from overheard.questions.question import grouped
+from overheard.report import svg, words
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,11 @@ class Advice:
 def frontiers(points: Sequence[Measured]) -> list[Frontier]:
     """A chart per secret; the settings that leak least come first."""
     found = []
-    for secret in dict.fromkeys(p.attribute for p in points):
-        of = sorted((p for p in points if p.attribute == secret), key=lambda p: p.leakage)
+    for secret, of in grouped(points, lambda p: p.attribute).items():
+        of.sort(key=lambda p: p.leakage)
+        name = of[0].utility_is
         marks = [
-            sections.Mark(
+            svg.Mark(
                 x=p.leakage,
                 y=p.utility,
                 low=p.utility - p.utility_spread,
@@ -69,86 +72,20 @@ def frontiers(points: Sequence[Measured]) -> list[Frontier]:
             )
             for p in of
         ]
-        name = of[0].utility_is
-        found.append(Frontier(secret, name, tuple(of), sections.scatter(marks, name)))
+        found.append(Frontier(secret, name, tuple(of), svg.scatter(marks, name)))
     return found
-
-
-_ENCRYPT = "Encrypt the links"
-_PROGRAMS = (
-    Advice(
-        "Secure aggregation",
-        "The server needs the sum over all clients and no single release.",
-        "",
-    ),
-    Advice(
-        "Fewer and coarser numbers",
-        "Every number that is released is an equation about the client's records: release fewer, "
-        "over more records each, with small counts (and zeros) hidden or all of them rounded. "
-        "Set it in the config, simulate again and compare.",
-        "overheard compare before/audit.json after/audit.json",
-    ),
-    Advice(
-        "Noise (differential privacy)",
-        "The only one with a guarantee against every attack, also those not tried here.",
-        "",
-    ),
-)
-"""For clients that train no network."""
 
 
 def ranked(audit: Audit) -> list[Advice]:
     """What to try, most promising first, for this adversary and this federation."""
-    run = shlex.quote(visible(audit.run.recording))
-    model = audit.run.recipe.get("model", {})
-    sums, hidden = "secure-server", isinstance(model, dict) and bool(model.get("hidden"))
-    sweep = "overheard sweep CONFIG.toml --out sweep"
-    threat = audit.run.threat
-    advice = (
-        (
-            threat == "eavesdropper",
-            _ENCRYPT,
-            "Who cannot read the messages learns nothing from them. The server still reads every "
-            "client's, and learns all that this eavesdropper does: what stands here is what the "
-            "server knows.",
-            "",
-        ),
-        (
-            threat != sums,
-            "Secure aggregation",
-            "The server sees the sum of the updates and no single one. Attacks on one client's "
-            "updates no longer apply; those on sums still do.",
-            f"overheard audit {run} --threat secure-server --out as-secure-server",
-        ),
-        (
-            True,
-            "Clipping and noise (differential privacy)",
-            "The only one with a guarantee against every attack, also those not tried here. It "
-            "costs utility; how much for how little leakage, a sweep measures.",
-            sweep,
-        ),
-        (
-            threat == sums,
-            "More clients a round, fewer rounds",
-            "A sum over more clients says less about each, and fewer sums leave more unknowns.",
-            sweep,
-        ),
-        (
-            hidden,
-            "A smaller model",
-            "An update has as many equations about the client's records as the model has "
-            "parameters; fewer leave more open.",
-            sweep,
-        ),
-        (
-            True,
-            "More local work between messages",
-            "Several epochs of small batches blur what an update measures. They blur, they do not "
-            "hide: measure before relying on it.",
-            sweep,
-        ),
-    )
-    found = [Advice(*told) for applies, *told in advice if applies]
-    if "settings" in audit.run.recipe:  # of a program, in place of a recipe
-        return [*(a for a in found if a.name == _ENCRYPT), *_PROGRAMS]
-    return found
+    run, recipe = shlex.quote(visible(audit.run.recording)), audit.run.recipe
+    model = recipe.get("model", {})
+    hidden = isinstance(model, dict) and bool(model.get("hidden"))
+    threat, program = audit.run.threat, "settings" in recipe  # in place of a recipe
+    return [
+        Advice(one["name"], one["why"], one.get("command", "").replace("{run}", run))
+        for one in words.WORDS["advice"]
+        if one.get("threat", threat) == threat != one.get("unless")
+        and one.get("programs", program) == program
+        and (hidden or not one.get("hidden"))
+    ]

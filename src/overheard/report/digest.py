@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from overheard.evaluation.judged import Judged, best_of, judge
-from overheard.evaluation.record import Audit
+from overheard.evaluation.decision import best_of
+from overheard.evaluation.record import Audit, Finding, Pooled
 from overheard.report import advice, verdict, words
-from overheard.report.replayed import replay_words
 
 DIGEST_VERSION = 1
 
@@ -18,12 +17,10 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
     ``level`` at the top is the highest of all; "no sign" only if everything was measured. Row
     numbers of records only with ``show_records``.
     """
-    judgement = judge(audit)
-    answers = verdict.verdicts(audit, judgement)
-    best = best_of((*judgement.pooled, *judgement.findings))
+    best = best_of(audit.findings)
     return {
         "digest": DIGEST_VERSION,
-        "level": verdict.overall(answers).name,
+        "level": audit.level,
         "threat": audit.run.threat,
         "data": audit.run.data,
         "clients": len(audit.run.clients),
@@ -31,26 +28,25 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
         "missing": list(audit.run.damage),
         "seed": audit.run.seed,
         "software": audit.run.software,
-        "rules": {level.name: rule for level, rule in verdict.rules().items()},
+        "rules": words.rules(),
         "secrets": [
             {
-                "secret": v.topic.name,
-                "question": v.topic.question,
-                "metric": v.topic.metric,
-                "level": v.level.name,
+                "secret": words.secret(v.secret.topic),
+                "question": v.secret.question,
+                "metric": v.secret.metric,
+                "level": v.level,
                 "sentence": v.text,
-                "all_clients": _told(best.get((None, v.topic)), show_records),
+                "all_clients": _told(audit.over_all(v.secret), show_records),
                 "by_client": {
-                    client: _told(best.get((client, v.topic)), show_records)
-                    for client in words.unique(
-                        f.client for f in audit.findings if f.topic == v.topic
-                    )
+                    client: _told(found, show_records)
+                    for (client, topic), found in best.items()
+                    if topic == v.secret.topic
                 },
             }
-            for v in answers
+            for v in verdict.verdicts(audit)
         ],
         "replayed": {
-            "sentence": replay_words(audit),
+            "sentence": verdict.replay_words(audit),
             "clients": {r.client: r.outcome for r in audit.replays},
         },
         "heard": [h.model_dump() for h in audit.heard],
@@ -60,16 +56,11 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
     }
 
 
-def _told(best: Judged | None, show_records: bool) -> dict[str, Any] | None:
-    if best is None:
+def _told(found: Finding | Pooled | None, show_records: bool) -> dict[str, Any] | None:
+    if found is None:
         return None
-    found = best.finding
-    names = ("attack", "value", "low", "high", "majority", "imputation", "lift", "n", "p_value")
-    sure = None if found.sure is None else found.sure.model_dump()
-    if sure is not None and not show_records:
-        sure.pop("rows")
-    return {name: getattr(found, name) for name in names} | {
-        "level": best.level.name,
-        "why": best.why,
-        "sure": sure,
-    }
+    names = "attack value low high majority imputation lift n p_value level why calibration"
+    told = found.model_dump(include=set(names.split()))
+    if told["calibration"] is not None and not show_records:
+        told["calibration"].pop("rows")
+    return told

@@ -20,16 +20,11 @@ import jinja2
 from markupsafe import Markup
 
 from overheard.errors import ChooseAnotherOutput
-from overheard.evaluation.judged import LEVELS
 from overheard.evaluation.record import Audit
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
-from overheard.report import advice, charts, references, sections, verdict, words
+from overheard.report import advice, model, references, svg, verdict, words
 from overheard.report.advice import Measured
-from overheard.report.federations import compared
-from overheard.report.ladder import ladders
-from overheard.report.page import Page
-from overheard.report.replayed import replay_lines, replay_words
 
 MOST_BYTES = 2_000_000
 TABLE_ROWS = (2_000, 1_000, 500, 200, 50)
@@ -69,9 +64,8 @@ def _render(
         style=Markup(style),  # nosec B704  # a file of this package
         script=Markup(script),  # nosec B704  # a file of this package
         policy=_policy(style, script),
-        picture=charts.threat_picture(audit.run.threat),
-        reference_key=charts.reference_key,
-        levels=LEVELS,
+        picture=svg.threat_picture(audit.run.threat),
+        reference_key=svg.reference_key,
     )
     # a name may turn the direction of what stands after it: of the whole page, not of one cell
     return visible(text, keep="\n\t")
@@ -87,15 +81,14 @@ def contents(
     """What a template of a report may show; tables of at most so many rows."""
     return {
         "audit": audit,
-        "page": Page(audit, rows, show_records),
+        "page": model.Page(audit, rows, show_records),
         "run": audit.run,
         "words": words,
-        "rules": verdict.rules(),
-        "compared": compared([*beside, audit]),
-        "replayed": replay_words(audit),
-        "replays": replay_lines(audit)[:rows],
-        "listened": sections.listened(audit),
-        "ladders": ladders(audit),
+        "compared": model.compared([*beside, audit]),
+        "replayed": verdict.replay_words(audit),
+        "replays": verdict.replay_lines(audit)[:rows],
+        "curves": model.curves(audit),
+        "ladders": model.ladders(audit),
         "frontiers": advice.frontiers(measured),
         "advice": advice.ranked(audit),
         "paper": references.title,

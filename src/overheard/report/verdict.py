@@ -1,73 +1,47 @@
-"""How is it said in one sentence which secrets are exposed?
+"""How is it said in a sentence what is exposed, and whether clients trained as declared?
 
-Levels are those of `overheard.evaluation.judged`; here every secret gets its sentence. The rule
-behind the levels is part of the page (`rules`), so that nobody has to guess what "exposed" means.
+Levels and strongest findings are the audit's (`overheard.evaluation.decision`); here every secret
+gets its sentence. The rule behind the levels is part of the page (`words.rules`), so that nobody
+has to guess what "exposed" means.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from overheard.evaluation.judged import (
-    EXPOSED,
-    NO_SIGN,
-    NOT_MEASURED,
-    UNCLEAR,
-    Judged,
-    Judgement,
-    Level,
-    best_of,
-    judge,
-    strongest,
-)
-from overheard.evaluation.record import Audit, Finding, Pooled
-from overheard.questions.question import SKIPPED, Topic, all_metrics, grouped
+from overheard.evaluation.decision import COMPARISON, EXPOSED, LEVELS, NO_SIGN, NOT_MEASURED
+from overheard.evaluation.record import Audit, Finding, Pooled, Replay, Secret, pooled_rate
+from overheard.questions.question import grouped
 from overheard.report import words
 
-_RULES = {
-    EXPOSED: "Better than every way of guessing without listening, by a test that errs with a "
-    "probability of at most 5% over the whole audit, however many secrets, clients and attacks it "
-    "has: all clients together first, then each.",
-    UNCLEAR: "The measured value is better than guessing without listening, or its probabilities "
-    "are, but that may be chance; or there is no such guess to compare with; or, for the client's "
-    "own model, the copy beats the global model but may be more than 1% off.",
-    NO_SIGN: "The attacks tried ran as they should, and the best does no better than guessing "
-    "without listening. Not a proof that nothing leaks: another attack may do better.",
-    NOT_MEASURED: "No attack that listens could be run, or its answer must not be relied on: it "
-    "flags itself, or the declared recipe does not reproduce what the client sent. Says nothing "
-    "either way.",
-}
-
-
-def rules() -> dict[Level, str]:
-    """What each level means; of exposure, also what each metric asks for."""
-    shares_first = sorted(all_metrics().values(), key=lambda metric: not metric.share)
-    asked = [metric.rule for metric in shares_first]
-    return _RULES | {EXPOSED: " ".join([_RULES[EXPOSED], *asked])}
-
-
-EVERY_CLIENT = "all clients"
+SKEWED = 0.9
+"""Share of the commonest value from which the rare ones are counted beside accuracy."""
+SMALL = 0.02
+"""A gain in accuracy below which a verdict of "exposed" says what else it rests on."""
+NAMED = 3
+_PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the model last returned"}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One question, its level, and the sentence that answers it."""
+    """A secret, and the sentence that answers it: a pattern, and the names to fill in."""
 
-    topic: Topic
-    level: Level
+    secret: Secret
     pattern: str
     names: Mapping[str, str]
-    worst: Judged | None = None
+
+    @property
+    def level(self) -> str:
+        return self.secret.level
 
     @property
     def text(self) -> str:
         """For a terminal: names of secrets in backquotes."""
-        quoted = {k: f"`{v}`" if k in _CODE else v for k, v in self.names.items()}
-        return self.pattern.format(**quoted)
+        return self.pattern.format(**{**self.names, "secret": f"`{self.names['secret']}`"})
 
     @property
     def html(self) -> Markup:
@@ -76,7 +50,6 @@ class Verdict:
         return Markup(self.pattern).format(**marked)  # nosec B704  # a sentence of ours; names escaped
 
 
-_CODE = frozenset({"secret"})
 _MARKS = {
     "secret": Markup("<code>{}</code>"),
     "client": Markup('<strong class="name">{}</strong>'),
@@ -85,71 +58,54 @@ _MARKS = {
 }
 
 
-def everything(audit: Audit) -> list[Finding | Pooled]:
-    return [*audit.findings, *audit.pooled]
-
-
-def topics(audit: Audit) -> list[Topic]:
-    """What was asked, people's attributes before the client's model; skipped ones included."""
-    infos = {info.name: info for info in audit.attacks}
-    seen = [f.topic for f in everything(audit)]
-    measured = {(t.question, t.attribute) for t in seen}
-    for skip in (*audit.skipped, *audit.failed):
-        info = infos.get(skip.attack)
-        key = (info.question if info else skip.attack, skip.attribute)
-        if key not in measured and (info is None or info.listens):
-            seen.append(Topic(*key, SKIPPED))
-    return sorted(dict.fromkeys(seen), key=_place)
-
-
-def verdicts(audit: Audit, judgement: Judgement | None = None) -> list[Verdict]:
+def verdicts(audit: Audit) -> list[Verdict]:
     """One verdict per question, or per attribute where the question is about attributes."""
-    judgement = judgement or judge(audit)
-    answers = []
-    for topic in topics(audit):
-        about = [j for j in judgement.findings if j.topic == topic]
-        worst = strongest(about)
-        if topic in judgement.exposed and (worst is None or worst.level is not EXPOSED):
-            worst = strongest(j for j in judgement.pooled if j.topic == topic)
-        doubted = _doubted(about)
-        if worst is None or worst.level is NOT_MEASURED or (worst.level is NO_SIGN and doubted):
-            answers.append(_no_verdict(topic, about, doubted, _failed(audit, topic)))
-        else:
-            answers.append(_answered(worst, about))
-    return answers
+    return [
+        _no_verdict(audit, s) if s.level == NOT_MEASURED else _answered(audit, s)
+        for s in audit.secrets
+    ]
 
 
-def _doubted(about: Iterable[Judged]) -> dict[str, str]:
-    """The clients of whom nothing was measured, each with the first reason."""
-    best = best_of(j for j in about if j.client is not None)
-    return {str(client): j.why for (client, _), j in best.items() if j.level is NOT_MEASURED}
+def headline(audit: Audit) -> list[str]:
+    """The verdicts as plain sentences, one per question or attribute."""
+    if not audit.secrets:
+        return ["Nothing was measured: no attack was run."]
+    return [*(verdict.text for verdict in verdicts(audit)), *guessed_orders(audit)]
 
 
-def _failed(audit: Audit, topic: Topic) -> bool:
-    secret, asks = (topic.question, topic.attribute), audit.questions
-    return any((asks.get(one.attack), one.attribute) == secret for one in audit.failed)
+def guessed_orders(audit: Audit) -> list[str]:
+    """Once per seed: whose mini-batches come in an order that was guessed, and the remedy."""
+    guessed = (f for f in audit.findings if f.details.get("order_guessed"))
+    return [
+        f"Clients shuffle in an order that can be guessed, "
+        f"{', '.join(words.unique(f.client for f in of))} with {said}. Their mini-batches then "
+        "hide nothing: what is said of their records was proven by training again. Do not seed the "
+        "shuffling, or seed it at every client from a secret of its own."
+        for said, of in grouped(guessed, lambda f: f.details["order_guessed"]).items()
+    ]
 
 
-def _no_verdict(
-    topic: Topic, about: Sequence[Judged], doubted: Mapping[str, str], failed: bool
-) -> Verdict:
+def _no_verdict(audit: Audit, secret: Secret) -> Verdict:
     """Says first why nothing can be said."""
-    names = {"secret": topic.name}
-    if not about:
+    names = {"secret": words.secret(secret.topic)}
+    asked, asks = (secret.question, secret.attribute), audit.questions
+    failed = any((asks.get(one.attack), one.attribute) == asked for one in audit.failed)
+    found = audit.strongest(secret)
+    if found is None:
         how = "was skipped or failed" if failed else "was skipped"
         why = f"every attack on it {how}, for the reasons listed"
-    elif all(j.baseline for j in about):
+    elif found.level == COMPARISON:
         how = "was run to its end" if failed else "was run"
         why = f"nothing that listens {how}, only guesses to compare with"
     else:
-        asked = len({j.client for j in about})
         parts = []
-        for k, reasons in enumerate(_alike(doubted.values())):
-            names[f"where{k}"] = f"{len(reasons)} of {words.count(asked, 'client')}"
+        for k, reasons in enumerate(_alike(secret.doubts.values())):
+            names[f"where{k}"] = f"{len(reasons)} of {words.count(secret.clients, 'client')}"
             names[f"why{k}"] = reasons[0] or "its answers must not be relied on"
             parts.append(f"at {{where{k}}} {{why{k}}}")
-        why = "; ".join([*parts, *(["no sign at the others"] if len(doubted) < asked else [])])
-    return Verdict(topic, NOT_MEASURED, "{secret} was not measured: " + why + ".", names)
+        others = ["no sign at the others"] if len(secret.doubts) < secret.clients else []
+        why = "; ".join([*parts, *others])
+    return Verdict(secret, "{secret} was not measured: " + why + ".", names)
 
 
 def _alike(reasons: Iterable[str]) -> list[list[str]]:
@@ -158,55 +114,179 @@ def _alike(reasons: Iterable[str]) -> list[list[str]]:
     return sorted(groups.values(), key=len, reverse=True)
 
 
-def overall(answers: Sequence[Verdict]) -> Level:
-    """The highest level of all; "no sign" only where everything that was asked was measured."""
-    highest = max((v.level for v in answers), key=lambda level: level.rank, default=NOT_MEASURED)
-    lacking = any(v.level is NOT_MEASURED for v in answers)
-    return NOT_MEASURED if highest is NO_SIGN and lacking else highest
+def _answered(audit: Audit, secret: Secret) -> Verdict:
+    """The sentence, begun by the level and ended by what the metric has to tell."""
+    found = audit.strongest(secret)
+    assert found is not None  # something was measured
+    actor, whole = words.actor(audit.run.threat), isinstance(found, Pooled)
+    names = {
+        "actor": actor,
+        "Actor": words.capital(actor),
+        "secret": words.secret(secret.topic),
+        "client": "all clients" if whole else str(found.client),
+        "s": "'" if whole else "'s",
+        "n": words.count(found.n, words.unit(secret.topic)),
+    }
+    if isinstance(found, Pooled) and found.flagged:
+        names["client"] = words.together(found)
+    metric = found.measure
+    tells = _TELLS.get(metric.name) or (_share if metric.hits else _error)
+    told = tells(found, [f for f in audit.findings if f.topic == secret.topic], names)
+    begun = words.of(metric)["says"][LEVELS.index(secret.level) - LEVELS.index(NO_SIGN)]
+    return Verdict(secret, f"{begun}{told}.", names)
 
 
-def headline(audit: Audit) -> list[str]:
-    """The verdicts as plain sentences, one per question or attribute."""
-    if not audit.findings and not audit.skipped and not audit.failed:
-        return ["Nothing was measured: no attack was run."]
-    return [*(verdict.text for verdict in verdicts(audit)), *guessed_orders(audit)]
+Tells = Callable[[Finding | Pooled, Sequence[Finding], dict[str, str]], str]
 
 
-def guessed_orders(audit: Audit) -> list[str]:
-    """Once per seed: whose mini-batches come in an order that was guessed, and the remedy."""
-    clients: dict[str, list[str]] = {}
-    for found in audit.findings:
-        if said := found.details.get("order_guessed"):
-            clients.setdefault(str(said), []).append(found.client)
+def _share(found: Finding | Pooled, about: Sequence[Finding], names: dict[str, str]) -> str:
+    guess = found.reference
+    same = words.percent(found.value) == words.percent(guess or 0.0)
+    digits = 1 if same and found.value != guess else 0
+    names["share"] = words.interval(found.value, found.low, found.high, digits)
+    compared = []
+    if found.majority is not None:
+        names["majority"] = words.percent(found.majority, digits)
+        compared.append("always guessing the commonest value gets {majority}")
+    if found.imputation is not None:
+        names["imputation"] = words.percent(found.imputation, digits)
+        compared.append("imputation without listening {imputation}")
+    # of a number that was cut into ranges: a note says where they end
+    ranges = [f.details["right_is"] for f in about if "right_is" in f.details]
+    right = "{share} of {client}{s} {n}"
+    right += f" ({str(ranges[0]).partition(':')[0]})" if ranges else ""
+    told = "; ".join(filter(None, [right, ", ".join(compared), _rare(found, names)]))
+    close = found.value - (guess or 0) < (SMALL if found.level == EXPOSED else 0)
+    if found.level != NO_SIGN and (found.evidence or 0) > 0 and close:
+        names["evidence"] = f"{found.evidence:,.1f}"
+        told += "; its probabilities beat both guesses by {evidence} bits over all records"
+        told += ", which may be chance" if found.level != EXPOSED else ""
+    if found.overconfident:
+        names["overconfident"] = found.overconfident
+        told += "; how sure it is of them must not be relied on: {overconfident}"
+    return told
+
+
+def _rare(found: Finding | Pooled, names: dict[str, str]) -> str:
+    """Where one value is rare, accuracy hardly sees it: how many of the rare ones are found."""
+    details = getattr(found, "details", {})
+    if "rare_recall" not in details or (found.majority or 0.0) < SKEWED:
+        return ""
+    precision = details.get("rare_precision")
+    names["rare"] = str(details["rare_value"])
+    names["there"] = words.count(int(details["rare_records"]), "record")
+    names["recall"] = words.percent(float(details["rare_recall"]))
+    names["precision"] = "none" if precision is None else words.percent(float(precision))
+    return "of the {there} with {rare} it finds {recall}, and of those it names {precision} are"
+
+
+def _error(found: Finding | Pooled, about: Sequence[Finding], names: dict[str, str]) -> str:
+    names["value"] = words.value(found)
+    told = "off by {value} on average for {client}{s} {n}"
+    if found.reference is None:
+        return told
+    names["guess"] = words.loss(found.reference)
+    return told + "; the best guess without listening by {guess}"
+
+
+def _own_model(found: Finding | Pooled, about: Sequence[Finding], names: dict[str, str]) -> str:
+    names["value"] = words.excess_interval(found.value, found.low, found.high)
+    compared: list[str] = []
+    for other in about:
+        plain = _PLAIN_READINGS.get(other.attack)
+        if plain and other.client == found.client and other.attack != found.attack:
+            free, loss = f"free{len(compared)}", f"loss{len(compared)}"
+            names[free], names[loss] = plain, words.excess(other.value)
+            compared.append(f"{{{free}}} is {{{loss}}} above")
+    whose = "their" if found.client is None else "the client's"
+    told = [f"the copy's loss on {whose} {{n}} is {{value}} above the best possible"]
+    told += [", ".join(compared)] if compared else []
+    if endless := getattr(found, "details", {}).get("optimum"):
+        told.append(f"the best possible model lies {endless}")
+    return "; ".join(told)
+
+
+def _property(found: Finding | Pooled, about: Sequence[Finding], names: dict[str, str]) -> str:
+    names["secret"] = f"who {words.what_of(found.attribute or '')}"
+    told, details = "of {n}", getattr(found, "details", {})
+    if all(isinstance(details.get(k), int) for k in ("found", "positives", "false_alarms")):
+        names["found"] = f"{details['found']} of {details['positives']}"
+        names["alarms"] = words.count(details["false_alarms"], "false alarm")
+        told += ", {found} found with {alarms}"
+    names["value"] = words.value(found)
+    told += "; F1 {value}"
+    if found.majority is not None:
+        names["majority"] = f"{found.majority:.2f}"
+        told += ", accusing nobody or everybody gets {majority}"
+    return told
+
+
+_TELLS: dict[str, Tells] = {"excess_loss": _own_model, "f1": _property}
+
+
+# ----------------------------------------------------------------- did they train as declared?
+
+
+def replay_words(audit: Audit) -> str:
+    """What replaying the clients' own records under the declared recipe showed."""
+    by = grouped(audit.replays, lambda r: r.outcome)
+    unfit, unchecked = by.get("does not fit", []), by.get("cannot be checked", [])
+    fitting, all_ = by.get("fits", []), words.count(len(audit.replays), "client")
+    if not audit.replays:
+        return (
+            "Whether the clients trained as declared was not checked: this audit holds no replay "
+            "of their records."
+        )
+    reasons = words.joined(words.unique(r.reason for r in unchecked), NAMED)
+    if not unfit and not fitting:
+        return (
+            f"Whether the clients trained as declared cannot be checked ({reasons}): if they did "
+            "not, what the attacks find is worth little, and nothing here would show it."
+        )
+    if unfit:
+        told = words.joined([f"{r.client} ({r.reason or _off(r)})" for r in unfit], NAMED)
+        said = (
+            f"{len(unfit):,} of {all_} did not train as declared: replayed on their own records, "
+            f"the recipe does not lead to what they returned: {told}. Records, encoding, "
+            "optimiser, learning rate, epochs or loss are other than declared, or clients were "
+            "mistaken for each other. Attacks that are told a wrong recipe learn less than they "
+            "could: that they find little about these clients says nothing."
+        )
+    else:
+        exact = [r for r in fitting if not r.by_chance]
+        how = [f"to {words.excess(max(r.off or 0.0 for r in exact))} of an update"] if exact else []
+        if len(exact) < len(fitting):
+            how.append("as closely as chance (random orders, noise) leaves replays to each other")
+        rounds = sum(len(r.rounds) for r in fitting)
+        said = (
+            f"Replayed on their own records under the declared recipe, {len(fitting):,} of {all_} "
+            f"returned what the recipe leads to, {' or '.join(how)} "
+            f"({words.count(rounds, 'message')} compared)."
+        )
+        if (pooled := pooled_rate(fitting)) is not None:
+            said += (
+                f" A learning rate off by a factor of {pooled.noticed:.2g} would have been noticed "
+                "with 95%."
+            )
+    return said + (f" {len(unchecked):,} could not be checked ({reasons})." if unchecked else "")
+
+
+def replay_lines(audit: Audit) -> list[tuple[str, str]]:
+    """Each client with its outcome in words; what does not fit first."""
+    order = ["does not fit", "cannot be checked", "fits"]
     return [
-        f"Clients shuffle in an order that can be guessed, {', '.join(dict.fromkeys(who))} with "
-        f"{said}. Their mini-batches then hide nothing: what is said of their records was proven "
-        "by training again. Do not seed the shuffling, or seed it at every client from a secret "
-        "of its own."
-        for said, who in clients.items()
+        (r.client, f"{r.outcome}: {r.reason or _line(r)}")
+        for r in sorted(audit.replays, key=lambda r: order.index(r.outcome))
     ]
 
 
-def _place(topic: Topic) -> tuple[bool, bool]:
-    return topic.skipped, topic.asked is not None and not topic.asked.people
+def _line(replay: Replay) -> str:
+    return f"{_off(replay)}; {words.count(len(replay.rounds), 'round')} replayed"
 
 
-def _answered(worst: Judged, about: Sequence[Judged]) -> Verdict:
-    """The sentence, begun by the level and ended by what the metric has to tell."""
-    metric, names = worst.topic.measure, _names(worst, worst.finding, about)
-    told = metric.tells(worst, about, names)
-    begun = metric.says[worst.level.rank - 1]
-    return Verdict(worst.topic, worst.level, f"{begun}{told}.", names, worst)
-
-
-def _names(worst: Judged, found: Finding | Pooled, about: Sequence[Judged]) -> dict[str, str]:
-    threats = [j.finding.threat for j in about if isinstance(j.finding, Finding)]
-    actor = words.actor(threats[0]) if threats else "the adversary"
-    return {
-        "actor": actor,
-        "Actor": words.capital(actor),
-        "secret": worst.topic.name,
-        "client": EVERY_CLIENT if worst.client is None else worst.client,
-        "s": "'" if worst.client is None else "'s",
-        "n": words.count(found.n, worst.topic.unit),
-    }
+def _off(replay: Replay) -> str:
+    """off by 3.1% of its update in round 7, where chance leaves replays up to 4% apart"""
+    told = f"off by {words.excess(replay.off or 0.0)} of its update in round {replay.round}"
+    if replay.by_chance:
+        told += f", where chance leaves replays up to {words.excess(replay.by_chance)} apart"
+    return told

@@ -1,38 +1,159 @@
 """How does a number or a name read in a sentence, and how in a table?
 
 Only formatting: nothing is estimated here. A share below 1 never reads "100%" and one above 0
-never "0%", however it rounds.
+never "0%", however it rounds. What questions, metrics, levels and papers are called, and the fixed
+sentences about them, stand in ``words.toml``; a question that is not named there, of a package of
+somebody else, is called by its own name and its metric like every other of its kind.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
 from math import floor, log10
 from typing import Any
 
-from overheard.evaluation.record import Audit
-from overheard.questions.question import all_questions, grouped
+from markupsafe import Markup
 
+from overheard.evaluation.record import Audit, Finding, Heard, Pooled
+from overheard.questions.question import Metric, Topic, grouped
+
+WORDS: dict[str, Any] = tomllib.loads(
+    (resources.files("overheard.report") / "words.toml").read_text(encoding="utf-8")
+)
+SIGNS: dict[str, str] = WORDS["signs"]
 NOTHING = "–"
 MANY_TIMES = 1e3
-"""A relative excess from which its digits are not spelled out."""
+"""A relative excess from which its digits say nothing more."""
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_ACTORS = {
-    "eavesdropper": "an eavesdropper",
-    "server": "the server",
-    "isolating-server": "a server that isolates the client",
-    "secure-server": "the server behind secure aggregation",
-}
 
 
 def actor(threat: str) -> str:
-    return _ACTORS.get(threat, f"the adversary “{threat}”")
+    return str(WORDS["actors"].get(threat, f"the adversary “{threat}”"))
+
+
+# ------------------------------------------------------------------------ questions and metrics
+
+
+def _question(question: str) -> dict[str, str]:
+    plain = question.replace("_", " ")
+    usual = {"title": capital(plain), "noun": plain, "of": f"{plain} of {{}}", "unit": "record"}
+    known: dict[str, str] = WORDS["questions"].get(question, {})
+    return usual | known
 
 
 def question_title(question: str) -> str:
-    known = all_questions().get(question)
-    return known.title if known else question.replace("_", " ").capitalize()
+    return _question(question)["title"]
+
+
+def noun(question: str) -> str:
+    """What the secret is called in a sentence; empty where its column says it all."""
+    return _question(question)["noun"]
+
+
+def secret(topic: Topic) -> str:
+    """What the secret is called, as short as a column heading."""
+    said = _question(topic.question)
+    return said["noun"] if topic.attribute is None else said["of"].replace("{}", topic.attribute)
+
+
+def unit(topic: Topic) -> str:
+    return _question(topic.question)["unit"]
+
+
+def what_of(property_: str) -> str:
+    """A property as the predicate of a sentence: "holds the target record"."""
+    kind, number = re.fullmatch(r"(.*?)(-[0-9]+)?", property_, re.DOTALL).groups()  # type: ignore[union-attr]
+    return str(WORDS["properties"].get(kind, kind)) + (number or "").replace("-", " ")
+
+
+def of(metric: Metric) -> dict[str, Any]:
+    """What is said of a metric: see ``words.toml``."""
+    usual = {"prefix": "", "suffix": "", "legend": [], "intro": "", "about": "Secret"}
+    metrics: dict[str, dict[str, Any]] = WORDS["metrics"]
+    return usual | metrics.get(metric.name, metrics["accuracy" if metric.share else "error"])
+
+
+def value(found: Finding | Pooled | Heard, digits: int = 1) -> str:
+    """The number with its interval."""
+    ends = (found.value, found.low, found.high)
+    if not found.measure.share:
+        return loss_interval(*ends)
+    return interval(*ends, digits) if found.measure.hits else score_interval(*ends)
+
+
+def number(metric: Metric, value: float | None) -> str:
+    """A single one, or none."""
+    if value is None:
+        return NOTHING
+    if not metric.share:
+        return loss(value)
+    return percent(value, 1) if metric.hits else f"{value:.2f}"
+
+
+def mark(found: Finding | Pooled) -> str:
+    """What stands at a finding's mark in a chart."""
+    said = value(found, 0) if found.measure.share else loss(found.value)
+    return said + (", flagged" if found.flag else "")
+
+
+def brief(found: Finding | Pooled) -> tuple[str, str]:
+    """The two texts of a cell: the score, and what it is set against."""
+    metric = found.measure
+    if metric.hits:
+        return percent(found.value), "" if found.lift is None else points(found.lift)
+    guess = None if metric.share else found.imputation
+    own = excess(found.value) if metric.limit is not None else number(metric, found.value)
+    return own, "" if guess is None else loss(guess)
+
+
+def cell(found: Finding, what: str) -> str:
+    """One cell of a client's table; ``what``: as in the columns of a metric."""
+    details = found.details
+    if what == "found":
+        told = [details.get(key) for key in ("found", "positives")]
+        return NOTHING if None in told else "{} of {}".format(*told)
+    if what == "false_alarms":
+        return str(details.get(what, NOTHING))
+    if what in ("value", "lift"):
+        return value(found) if what == "value" else points(found.lift)
+    return number(found.measure, getattr(found, what))
+
+
+def together(found: Pooled) -> str:
+    """2 of 4 clients: over how many the pooled number is."""
+    asked = found.clients + (0 if found.flag else found.flagged)
+    some = f"{found.clients:,} of " if found.clients < asked else ""
+    return some + count(asked, "client")
+
+
+def over_all(found: Pooled) -> Markup:
+    """The sentence on all clients together."""
+    metric, guesses = found.measure, []
+    if metric.hits and found.majority is not None:
+        guesses.append(f"; the commonest value for {percent(found.majority)}")
+    if metric.limit is None and found.imputation is not None:
+        plain = percent(found.imputation) if metric.hits else loss(found.imputation)
+        guesses.append(
+            f"{',' if guesses else ';'} imputation {'for' if metric.hits else 'by'} {plain}"
+        )
+    ends = (found.value, found.low, found.high)
+    said = value(found, 0) if metric.limit is None else excess_interval(*ends)
+    parts = {"clients": together(found), "attack": found.attack, "value": said}
+    pattern = Markup(of(metric).get("over_all", ""))  # nosec B704  # a sentence of ours
+    return pattern.format(**parts, guesses="".join(guesses))
+
+
+def rules() -> dict[str, str]:
+    """What each level means; of exposure, also what each metric asks for."""
+    asked, said = [metric["rule"] for metric in WORDS["metrics"].values()], dict(WORDS["rules"])
+    return said | {"exposed": " ".join([said["exposed"], *asked])}
+
+
+# ----------------------------------------------------------------------------- numbers and names
 
 
 def capital(text: str) -> str:
@@ -81,22 +202,21 @@ def share(value: float | None) -> str:
 
 
 def excess(value: float) -> str:
-    """A relative excess loss in a sentence: 0.0031%, 12%, 350%, 2.1×10⁷%."""
-    if value < 0:
-        return f"−{excess(-value)}" if value <= -1e-6 else "less than 0.0001%"
+    """A relative excess in a sentence: 0.0031%, 12%, 350%; no model beats the optimum, and what
+    seems to does so by rounding or by noise."""
     if value < 1e-6:
-        return "less than 0.0001%" if value else "0%"
+        return "less than 0.0001%" if value > 0 else "0%"
     if value >= MANY_TIMES:
-        return f"{scientific(100 * value)}%"
+        return f"more than {100 * MANY_TIMES:,.0f}%"
     places = max(0, 1 - floor(log10(100 * value)))
     return f"{100 * value:,.{places}f}%"
 
 
 def excess_interval(value: float, low: float, high: float) -> str:
     """The same with its interval; a vanishing one is not spelled out."""
-    if abs(value) < 1e-6 and abs(high) < 1e-6:
+    if (abs(value) < 1e-6 and abs(high) < 1e-6) or value >= MANY_TIMES:
         return excess(value)
-    if low <= 0:  # noise: no model beats the optimum
+    if low <= 0:
         return f"{excess(value)} (at most {excess(high)})"
     return f"{excess(value)} ({excess(low)} to {excess(high)})"
 

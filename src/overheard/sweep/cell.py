@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from overheard.data.dataset import Dataset
 from overheard.errors import FixData, OverheardError
 from overheard.evaluation.audit import AuditOptions
-from overheard.evaluation.complete import audit
+from overheard.evaluation.complete import RUNGS, audit
 from overheard.evaluation.record import Audit
-from overheard.evaluation.rungs import RUNGS
 from overheard.federation.config import parse_config
 from overheard.federation.plan import load_data, plan
 from overheard.federation.simulate import simulate
@@ -117,10 +116,10 @@ def rows(record: Audit) -> list[Result]:
         found.append(shared | {"records": pooled.n, "flagged": flagged} | details)
     known = {pooled.attribute: pooled for pooled in record.pooled}
     for rung in (r for r in record.ladder if not r.client and r.rung != RUNGS[0].name):
-        better = max(known[rung.attribute].majority or 0.0, rung.stranger or 0.0)
+        better = max(known[rung.attribute].majority or 0.0, rung.imputation or 0.0)
         shared = {key: getattr(known[rung.attribute], key) for key in POOLED}
         shared |= {key: getattr(rung, key) for key in ("rung", "attack", "value", "low", "high")}
-        shared |= {"imputation": rung.stranger, "lift": rung.value - better, "records": rung.n}
+        shared |= {"imputation": rung.imputation, "lift": rung.value - better, "records": rung.n}
         found.append(shared | {"flagged": int(bool(rung.flag))} | dict.fromkeys(DETAILS))
     return found
 

@@ -15,6 +15,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
@@ -120,6 +121,30 @@ class Knowledge:
         if cls.per_client:
             return cls.of(content[held.client], held) if held.client in content else None
         return cls.of(content, held)
+
+
+class Messages(Knowledge):
+    """What one client was sent and what it returned, round by round: a `Link` of models, or the
+    `Releases` of a program that trains no network. ``weights``: the record counts that the client
+    reported (NaN where it reported none)."""
+
+    name: ClassVar[str] = "individual messages"
+    weights: NDArray[np.float64]
+
+
+class SummedMessages(Knowledge):
+    """The same, added up over clients: `Sums` of updates, or `SummedReleases`."""
+
+    name: ClassVar[str] = "sums of messages"
+
+
+class Training(Knowledge):
+    """What clients do with what they are sent: `LocalTraining` of a network, or a `ClientProgram`.
+
+    ``program``: a recipe, or another program."""
+
+    name: ClassVar[str] = "what clients do"
+    program: Recipe | Program
 
 
 @cache

@@ -7,9 +7,8 @@ not contain the sensitive column at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,6 +25,9 @@ from overheard.transcript.kind import (
     Disclosure,
     Held,
     Knowledge,
+    Messages,
+    SummedMessages,
+    Training,
     kind,
     recipe_of,
     registered,
@@ -36,25 +38,29 @@ from overheard.transcript.target import JOINT, attribute, joined
 from overheard.transcript.traffic import Broadcast, Link, RoundSum, Sums
 
 __all__ = [
-    "BEHAVIOURS", "KINDS", "LISTENING",
+    "BEHAVIOURS", "KINDS",
     "AppliedDefence", "AttributeDomain", "AttributePrior", "AuxiliaryData", "BatchOrder",
     "Broadcast", "CandidatePool", "ClientProgram", "EverybodysRecords", "GroupCounts", "Groups",
-    "InTheClear", "Labels", "Link", "LocalTraining", "PublicRecords", "Releases", "RoundSum",
-    "ShardSize", "SummedReleases", "Sums",
-    "SuspectedBehaviour", "TargetRecord",
+    "InTheClear", "Labels", "Link", "LocalTraining", "Messages", "PublicRecords",
+    "Releases", "RoundSum", "ShardSize", "SummedMessages", "SummedReleases", "Sums",
+    "SuspectedBehaviour", "TargetRecord", "Training", "listens",
 ]  # fmt: skip
 
 
 @kind
 @dataclass(frozen=True)
-class LocalTraining(Knowledge):
+class LocalTraining(Training):
     """Model, loss, encoding and local update rule: what every participant is told."""
 
     name: ClassVar[str] = "local training recipe"
-    recipe: Recipe
+    program: Recipe
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.program
 
     def content(self) -> Any:
-        return self.recipe.model_dump(mode="json")
+        return self.program.model_dump(mode="json")
 
     @classmethod
     def read(cls, held: Held) -> Self | None:
@@ -186,25 +192,6 @@ class AttributeDomain(Knowledge):
                 "are needed, else there is nothing to infer"
             )
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """What each value stands for; of a bin its range, half-way to the middles beside it."""
-        middles = sorted(v for v in self.values if isinstance(v, int | float))
-        if not self.spread or len(middles) < len(self.values):
-            return tuple(map(str, self.values))
-        edges = [(low + high) / 2 for low, high in pairwise(middles)]
-        # as few digits as put each edge between the middles that it parts
-        for digits in range(4, 18):
-            shown = [f"{edge:.{digits}g}" for edge in edges]
-            parted = zip(middles, map(float, shown), middles[1:], strict=False)
-            if all(low < edge < high for low, edge, high in parted):
-                break
-        ranges = (f"{low} to {high}" for low, high in pairwise(shown))
-        names = dict(
-            zip(middles, (f"up to {shown[0]}", *ranges, f"above {shown[-1]}"), strict=True)
-        )
-        return tuple(names[v] for v in self.values if isinstance(v, int | float))
-
     @classmethod
     def of(cls, content: Any, held: Held) -> Self:
         check("domain_values", len(content["values"]), held.recording.side_folder)
@@ -241,10 +228,14 @@ class AttributePrior(Knowledge):
 
 @dataclass(frozen=True)
 class LabelledRecords(Knowledge):
-    """Records and their labels, in one table: of each client, or one for all."""
+    """Records and their labels, in one table: of each client, or one for all.
+
+    ``derived``: what attacks on the same view learned from them, so that each learns it once.
+    """
 
     records: Records
     labels: NDArray[Any]
+    derived: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def split(cls, table: Records, label: str) -> Self:
@@ -292,6 +283,15 @@ class AuxiliaryData(LabelledRecords):
 
     name: ClassVar[str] = "auxiliary data"
     of_strangers: ClassVar[bool] = True
+
+    @classmethod
+    def read(cls, held: Held) -> Self | None:
+        """One piece for all clients: what attacks learn from it they learn once."""
+        key, shared = (cls, held.target.key), held.recording.shared
+        if key not in shared:
+            shared[key] = super().read(held)
+        found: Self | None = shared[key]
+        return found
 
 
 @kind
@@ -386,8 +386,11 @@ class GroupCounts(Knowledge):
         return cls(tuple(map(int, content)))
 
 
-LISTENING: frozenset[type[Any]] = frozenset({Link, Releases, SummedReleases, Sums})
-"""What clients say. Whoever needs none is a guess that attacks are compared with."""
+def listens(needs: Iterable[type[Any]]) -> bool:
+    """Is what clients say among these kinds? Whoever needs none of it is a guess that attacks are
+    compared with."""
+    return any(issubclass(kind, (Messages, SummedMessages)) for kind in needs)
+
 
 KINDS: tuple[type[Knowledge], ...] = tuple(
     known for known in registered() if known.__module__.startswith(f"{__package__}.")

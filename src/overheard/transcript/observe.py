@@ -5,15 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from overheard.errors import FixConfig, FixData
-from overheard.transcript.kind import (
-    EVERYBODY,
-    LABEL_COLUMN,
-    Held,
-    kinds,
-    read,
-    recipe_of,
-    told_of,
-)
+from overheard.transcript.kind import EVERYBODY, LABEL_COLUMN, Held, kinds, read, recipe_of, told_of
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, Target

@@ -14,12 +14,21 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixRecording, ListenLonger
 from overheard.programs.program import Exchange, Message, Program
-from overheard.transcript.kind import EVERYBODY, Held, Knowledge, kind, program_in, sealed
+from overheard.transcript.kind import (
+    EVERYBODY,
+    Held,
+    Messages,
+    SummedMessages,
+    Training,
+    kind,
+    program_in,
+    sealed,
+)
 
 
 @kind
 @dataclass(frozen=True)
-class ClientProgram(Knowledge):
+class ClientProgram(Training):
     """What clients do that train no network: what every participant is told."""
 
     name: ClassVar[str] = "client program"
@@ -36,7 +45,7 @@ class ClientProgram(Knowledge):
 
 @kind
 @dataclass(frozen=True)
-class Releases(Knowledge):
+class Releases(Messages):
     """The messages on the link of a client that runs a program, as they were: an `Exchange` a round
     in which it took part. ``weights``: the record counts that it reported (NaN: none)."""
 
@@ -78,7 +87,7 @@ class Releases(Knowledge):
 
 @kind
 @dataclass(frozen=True)
-class SummedReleases(Knowledge):
+class SummedReleases(SummedMessages):
     """What clients that run a program released, added up over all of them in every round (secure
     aggregation), beside what they were sent: never a single release. ``clients``: whose."""
 

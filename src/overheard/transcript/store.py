@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -22,13 +22,7 @@ from overheard.files import refuse_existing
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short
 from overheard.programs.records import Records
-from overheard.transcript.ledger import (
-    INDEX,
-    Entry,
-    LedgerWriter,
-    as_json,
-    read_ledger,
-)
+from overheard.transcript.ledger import INDEX, Entry, LedgerWriter, as_json, read_ledger
 from overheard.transcript.messages import (
     MAX_SIDE,
     TOTAL,
@@ -98,11 +92,7 @@ class Recorder(SideWriter):
         self._write(int(number), messages, {"weights": known})
 
     def aggregated(
-        self,
-        number: int,
-        sent: Arrays,
-        total: Arrays,
-        participants: Iterable[str] | None,
+        self, number: int, sent: Arrays, total: Arrays, participants: Iterable[str] | None
     ) -> None:
         """Record one round under secure aggregation: the broadcast, the sum over the participants
         of sent minus returned (or of their gradients), and who they were.
@@ -146,7 +136,10 @@ def _in_order(arrays: Arrays, names: list[str]) -> Arrays:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording opened for reading. Its index is checked on opening, files when read."""
+    """A recording opened for reading. Its index is checked on opening, files when read.
+
+    ``shared``: pieces that are the same for every client, so that they are read once.
+    """
 
     path: Path
     header: Entry
@@ -154,6 +147,7 @@ class Recording:
     closed: bool
     digest: str
     beside: Path
+    shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
     def open(path: str | Path, beside: str | Path | None = None) -> Recording:
@@ -290,11 +284,8 @@ class Recording:
                     f"{self.path / 'wire' / INDEX}: round {entry.number} has no broadcast: every "
                     "client was sent a model of its own, so the sum of their updates says nothing"
                 )
-            wanted = (
-                [TOTAL]
-                if entry.aggregated
-                else [("returned", who) for who in entry.participants or ()]
-            )
+            singles = [("returned", who) for who in entry.participants or ()]
+            wanted = [TOTAL] if entry.aggregated else singles
             heard = self.messages(entry, [("sent", ""), *wanted])
             sent = next(heard)
             if entry.aggregated:

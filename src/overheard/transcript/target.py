@@ -54,17 +54,14 @@ class Target:
 
     def checked(self) -> Target:
         """The target, if its question is known and names such a column."""
-        asked = self.asked
-        if (asked.column == "must" and not self.column) or (asked.column == "no" and self.column):
-            given = f"is not, and {self.column!r} is" if self.column else "is, and none is"
+        if not self.asked.takes(self.column):
+            takes = f"takes {self.asked.column}" if self.asked.column else "takes none"
             raise FixConfig(
                 f"a target names a sensitive column if its question is about one; "
-                f"{self.question!r} {given} given"
+                f"{self.question!r} {takes}, and {self.column or 'none'!r} is given"
             )
         if self.joint and (len(self.columns) < 2 or not all(self.columns)):
             raise FixConfig(f"{self.key!r}: a joint target names two columns or more, as 'a+b'")
-        if self.column and (wrong := asked.allowed(self.column)):
-            raise FixConfig(wrong)
         return self
 
     @staticmethod
@@ -108,12 +105,12 @@ def targets_in(written: Sequence[str]) -> list[Target]:
         Target.parse(key)  # a question that nobody knows is an error, not nothing to ask
     keys = {key: None for asked in all_questions().values() for key in asked.keys(written)}
     order = {key: place for place, key in enumerate(written)}
-    return [Target.parse(key) for key in sorted(keys, key=lambda key: order.get(key, -1))]
+    return [Target.parse(key) for key in sorted(keys, key=lambda key: order.get(key, len(order)))]
 
 
 def chosen_targets(there: Sequence[Target], keys: Iterable[str], what: str) -> list[Target]:
     """Those of the targets that are named, by their keys or, where that is enough, columns."""
-    known = {t.column: t for t in there if t.asked.short} | {t.key: t for t in there}
+    known = {t.column: t for t in reversed(there) if t.column} | {t.key: t for t in there}
     for key in keys:
         if key not in known:
             have = ", ".join(t.key for t in there)

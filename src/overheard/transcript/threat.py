@@ -107,9 +107,13 @@ def threat_named(name: str) -> Threat:
     """The shipped threat model of this name."""
     if name in THREATS:
         return THREATS[name]
-    near = difflib.get_close_matches(name, THREATS, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise FixConfig(f"unknown threat model {name!r}; known: {', '.join(THREATS)}{hint}")
+    raise FixConfig(f"unknown threat model {name!r}; {nearest(name, THREATS, 0.6)}")
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """What may have been meant, for an error about an unknown name."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
 
 
 def granting_named(threat: Threat, names: Iterable[str]) -> Threat:
@@ -118,9 +122,7 @@ def granting_named(threat: Threat, names: Iterable[str]) -> Threat:
     for name in names:
         plain = name.replace("-", " ").replace("_", " ").lower()
         if plain not in known:
-            near = difflib.get_close_matches(plain, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
-            raise FixConfig(f"unknown kind of knowledge {name!r}; {hint}")
+            raise FixConfig(f"unknown kind of knowledge {name!r}; {nearest(plain, known, 0.6)}")
         words = f"{threat.words} Knows also: {plain}."
         threat = replace(threat.granting(known[plain]), words=words)
     return threat
@@ -128,4 +130,4 @@ def granting_named(threat: Threat, names: Iterable[str]) -> Threat:
 
 def who_grants(kind: type[Any]) -> list[str]:
     """Names of the shipped threat models that grant a kind of knowledge."""
-    return [t.name for t in THREATS.values() if kind in t.grants]
+    return [t.name for t in THREATS.values() if any(issubclass(g, kind) for g in t.grants)]

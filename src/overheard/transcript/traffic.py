@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,6 +19,8 @@ from overheard.transcript.kind import (
     EVERYBODY,
     Held,
     Knowledge,
+    Messages,
+    SummedMessages,
     kind,
     program_in,
     recipe_of,
@@ -30,7 +32,7 @@ from overheard.transcript.store import Recording
 
 @kind
 @dataclass(frozen=True)
-class Link(Knowledge):
+class Link(Messages):
     """The messages on one client's link, one row per round in which it took part.
 
     ``sent`` and ``returned`` are (T, P) in the precision of the wire; ``returned`` holds models,
@@ -51,6 +53,15 @@ class Link(Knowledge):
 
     def __len__(self) -> int:
         return len(self.rounds)
+
+    def first(self, rounds: int) -> Link:
+        """What was heard after so many rounds."""
+        return self.only(np.arange(rounds))
+
+    def only(self, used: NDArray[np.int64]) -> Link:
+        """The link as if it had been heard in these rounds alone."""
+        kept = {n: getattr(self, n)[used] for n in ("rounds", "sent", "returned", "weights")}
+        return replace(self, **kept)
 
     @property
     def gradients(self) -> bool:
@@ -143,7 +154,7 @@ class RoundSum:
 
 @kind
 @dataclass(frozen=True)
-class Sums(Knowledge):
+class Sums(SummedMessages):
     """The sum of each round's updates and who took part; never a single update.
 
     Iterating reads one round after the other, so that memory does not grow with their number.
@@ -155,6 +166,8 @@ class Sums(Knowledge):
     rounds: NDArray[np.int64]
     participation: NDArray[np.float64]
     _rows: NDArray[Any]
+    derived: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What attacks computed from these sums alone, for those that ask next; gone with the sums."""
 
     @classmethod
     def of_rounds(cls, clients: tuple[str, ...], heard: Iterable[RoundSum]) -> Self:
@@ -172,9 +185,8 @@ class Sums(Knowledge):
                 file.write(np.array((one.sent, one.total), pair).tobytes())
             file.flush()
             kept = np.memmap(file, pair, "r") if rows else np.zeros(0)
-        rounds = np.array(numbers, dtype=np.int64)
         participation = np.array(rows).reshape(len(rows), len(clients))
-        return cls(clients, sealed(rounds), sealed(participation), kept)
+        return cls(clients, sealed(np.array(numbers, np.int64)), sealed(participation), kept)
 
     def __len__(self) -> int:
         return len(self.rounds)
@@ -218,14 +230,14 @@ class Sums(Knowledge):
                         "what: record them"
                     )
                 row = np.array([entry.number])
-                heard = (({n: a[None] for n, a in arrays.items()}) for arrays in (sent, total))
-                ways = ("sent to", "summed over")
                 flat = [
-                    _flat(recording, layout, "all", row, arrays, way)[0]
-                    for arrays, way in zip(heard, ways, strict=True)
+                    _flat(
+                        recording, layout, "all", row, {n: a[None] for n, a in arrays.items()}, way
+                    )
+                    for arrays, way in ((sent, "sent to"), (total, "summed over"))
                 ]
                 who = np.array([place[c] for c in entry.participants], dtype=np.int64)
-                yield RoundSum(entry.number, flat[0], flat[1], np.sort(who))
+                yield RoundSum(entry.number, flat[0][0], flat[1][0], np.sort(who))
 
         return cls.of_rounds(recording.clients, rounds())
 

@@ -9,7 +9,7 @@ that you trust.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -20,26 +20,25 @@ from overheard.questions.question import question_named
 from overheard.randomness import stream
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
-    LISTENING,
     ClientProgram,
     LocalTraining,
     PublicRecords,
-    SummedReleases,
+    SummedMessages,
     Sums,
+    listens,
 )
 from overheard.transcript.target import Target
 from overheard.transcript.threat import who_grants
 
 K = TypeVar("K")
-SUMMED: frozenset[type[Any]] = frozenset({Sums, SummedReleases})
-SAME_OF = {
-    ("attribute", False): ("max_entropy", "linear"),
-    ("attribute", True): ("sum_decode", "linear_sum"),
-    ("label", False): ("linear_decode", "linear_label"),
-    ("membership", False): ("candidate_decode", "linear_membership"),
-    ("local_model", False): ("structured", "own_release"),
+OURS = {
+    ("attribute", False): "max_entropy",
+    ("attribute", True): "sum_decode",
+    ("label", False): "linear_decode",
+    ("membership", False): "candidate_decode",
+    ("local_model", False): "structured",
 }
-"""What to ask instead, of networks and of programs, by the question and whether sums are heard."""
+"""What to ask whatever clients run, by the question and whether sums are heard."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,9 @@ class View:
 
     def know(self, kind: type[K]) -> K:
         """The granted piece of knowledge of this type; an error if it was not declared."""
-        if kind in self._knowledge:
-            return self._knowledge[kind]  # type: ignore[no-any-return]
+        for holds, piece in self._knowledge.items():
+            if issubclass(holds, kind):
+                return piece  # type: ignore[no-any-return]
         held = ", ".join(sorted(k.__name__ for k in self._knowledge)) or "none"
         raise DeclareKnowledge(
             f"{kind.__name__} is not in this view (it holds: {held}); "
@@ -68,7 +68,12 @@ class View:
 
     def narrowed(self, kinds: frozenset[type[Any]]) -> View:
         """The same messages with these kinds of knowledge only."""
-        return replace(self, _knowledge={k: v for k, v in self._knowledge.items() if k in kinds})
+        kept = {k: v for k, v in self._knowledge.items() if issubclass(k, tuple(kinds))}
+        return replace(self, _knowledge=kept)
+
+    def lacks(self, kinds: Iterable[type[Any]]) -> list[type[Any]]:
+        """Those of the kinds that the view does not hold."""
+        return [k for k in kinds if not any(issubclass(holds, k) for holds in self._knowledge)]
 
     def knowing(self, *pieces: Any) -> View:
         """The same view with these pieces of knowledge in place of those of their kinds."""
@@ -102,7 +107,7 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
     question.
     """
     _as_described(attack, view)
-    missing = attack.needs - view.kinds
+    missing = view.lacks(attack.needs)
     if missing:
         wanted = ", ".join(sorted(k.__name__ for k in missing))
         held = ", ".join(sorted(k.__name__ for k in view.kinds)) or "nothing"
@@ -141,26 +146,19 @@ def _answer(attack: Attack, guess: Any, view: View) -> Any:
 
 
 def _as_described(attack: Attack, view: View) -> None:
-    """Refuse an attack on networks where clients run a program, and the other way round."""
-    networks, programs = SAME_OF.get((attack.question, bool(SUMMED & attack.needs)), ("", ""))
+    """Refuse an attack on networks where clients run another program."""
     if LocalTraining in attack.needs and ClientProgram in view.kinds:
         family = view.know(ClientProgram).program.family
+        ours = OURS.get((attack.question, bool({Sums, SummedMessages} & attack.needs)))
+        use = f"use {ours!r}" if ours else "no attack of ours answers this question there"
         raise ChooseAnotherAttack(
-            f"attacks networks; these clients run the program {family!r}: {_use(programs)}"
+            f"attacks networks; these clients run the program {family!r}: {use}"
         )
-    if ClientProgram in attack.needs and LocalTraining in view.kinds:
-        raise ChooseAnotherAttack(
-            f"attacks programs that train no network; these clients train one: {_use(networks)}"
-        )
-
-
-def _use(attack: str) -> str:
-    return f"use {attack!r}" if attack else "no attack of ours answers this question there"
 
 
 def _as_trained(attack: Attack, view: View) -> None:
     """Refuse an attack that takes updates for sums of gradients where they are not."""
-    if not attack.needs & LISTENING or LocalTraining not in attack.needs:
+    if not listens(attack.needs) or LocalTraining not in attack.needs:
         return
     recipe = view.know(LocalTraining).recipe
     if not recipe.plain and not getattr(attack, "any_training", False):

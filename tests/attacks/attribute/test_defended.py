@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from federations import digits, guessed
 
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dealing import VICTIM
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.knowledge import AppliedDefence, Link

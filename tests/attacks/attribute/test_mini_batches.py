@@ -11,9 +11,9 @@ import pytest
 from federations import digits, guessed, simulated
 from generated import tumours, visits
 
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dealing import VICTIM
-from overheard.evaluation.baselines import imputation, majority_share
+from overheard.evaluation.baselines import Imputer, majority_share
 from overheard.evaluation.metrics import attribute_hits, balanced_accuracy, calibration_error
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import AttributeDomain
@@ -80,7 +80,7 @@ def test_never_an_unflagged_collapse(tmp_path, rate, seed, column):
     secret = truth[VICTIM][column]
     accuracy = float(attribute_hits(guess, secret).mean())
     values = view.know(AttributeDomain).values
-    imputed = imputation(recipe, truth, VICTIM, column, values, seed)
+    imputed = Imputer(seed).values(recipe, truth, VICTIM, column, values)
     best = max(majority_share(secret, values), float(imputed.hits.mean()))
     said = guess.diagnostics
     assert accuracy > best or "flag" in said or "undecided" in said

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from federations import guessed, summed
 
-from overheard.attacks import front
-from overheard.attacks.attribute.sum_decode import SumDecode
+from overheard.attacks import pipeline
 from overheard.attacks.stranger import beforehand
+from overheard.attacks.sums import SumDecode
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
 from overheard.evaluation.audit import audit
 from overheard.evaluation.metrics import attribute_hits, calibration_error
@@ -99,7 +99,7 @@ def test_clients_of_whom_nothing_is_known_are_noise(tmp_path: Path) -> None:
 
 def test_what_it_cannot_read_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     several = summed(tmp_path / "several", epochs=2)
-    monkeypatch.setattr(front, "UNKNOWNS", 1000)
+    monkeypatch.setattr(pipeline, "UNKNOWNS", 1000)
     with pytest.raises(ChooseAnotherAttack, match=r"1250 unknowns.*: each counts 10 times"):
         guessed(SumDecode(), several, "c043", "victim", SECURE_SERVER)
     whole = summed(tmp_path / "whole")

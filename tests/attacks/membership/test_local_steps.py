@@ -10,9 +10,10 @@ import pytest
 from federations import simulated
 from generated import tumours, visits
 
-from overheard.attacks.membership import CandidateDecode, pool_inputs
+from overheard.attacks.membership import CandidateDecode, pool_candidates
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.recipe import PrivateSteps, Sgd
+from overheard.programs.simulated import encoded
 from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import (
     AppliedDefence,
@@ -188,7 +189,8 @@ def private_view(heard: Any, noise: float, **training: Any) -> Any:
     recipe = view.know(LocalTraining).recipe.model_copy(
         update={"private": PrivateSteps(clip=1.0, noise=noise)}
     )
-    (inputs, labels), link = pool_inputs(view), view.know(Link)
+    pool, link = encoded(recipe, pool_candidates(view)[0]), view.know(Link)
+    inputs, labels = pool.inputs[1:], pool.labels[1]
     value = (secret[member] == view.know(AttributeDomain).values[1]).astype(int)
     x = inputs[value, np.flatnonzero(member)].astype("float32")
     data = shards([x], [labels[member].astype("float32")], "float32")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from federations import digit_images
 
-from overheard.evaluation.detection import answers_of
+from overheard.questions.property import answers_of
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.observe import observe
 from overheard.transcript.target import client_property

@@ -10,23 +10,19 @@ import pytest
 
 from overheard.attacks.baselines import Nobody
 from overheard.attacks.property import (
-    Collected,
-    FilterSettings,
     MatchedFilter,
-    _OwnMean,
+    Outputs,
     adversary_of,
     collect,
-    contribution,
     flagged,
-    readings,
+    outputs,
 )
-from overheard.decoding.mixed_chains import Posterior
-from overheard.decoding.mixed_model import Settings
+from overheard.decoding.client_sets import Options, Posterior
+from overheard.decoding.matched_filter import Options as FilterOptions
 from overheard.errors import ChooseAnotherAttack, FixData, ListenLonger
-from overheard.evaluation.detection import f1
-from overheard.programs.gradient_rows import GradientRows, Written
 from overheard.programs.records import Records
 from overheard.programs.training import Schedule, shards
+from overheard.questions.property import f1
 from overheard.transcript.knowledge import AuxiliaryData, RoundSum, ShardSize, Sums
 from overheard.transcript.view import View, launch
 
@@ -34,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 Asked = Callable[..., tuple[View, np.ndarray]]
 LENET = {"name": "lenet", "filters": [4, 6], "hidden": [12], "dropout": 0.0}
-QUICK = MatchedFilter(every=20, model=Settings(chains=8, sweeps=40, burn_in=15))
+QUICK = MatchedFilter(every=20)
 
 
 @pytest.mark.parametrize("kind", ["inversion", "ascent"])
@@ -165,14 +161,11 @@ def test_weights_of_a_clients_records() -> None:
         assert told == pytest.approx(real, rel=0.02)
 
 
-def test_readings_know_their_scale(asked: Asked) -> None:
+def test_outputs_know_their_scale(asked: Asked) -> None:
     """Of a federation without positives y is about N(0, participants), in every round."""
     view, _ = asked("membership", LENET, rounds=30, clients=30, property_={"positives": 0})
     adversary, sums = adversary_of(view), view.know(Sums)
-    told = collect(
-        readings(adversary, sums, np.random.default_rng(0), FilterSettings(masks=4)),
-        sums.participation,
-    )
+    told = collect(outputs(adversary, sums, np.random.default_rng(0), FilterOptions(masks=4)))
     count = sums.participation.sum(axis=1)
     spread = np.sqrt(np.mean(told.y[:, 0] ** 2 / count))
     assert 0.5 < spread < 2.0
@@ -186,28 +179,8 @@ def test_contribution_is_exact_where_sums_are(asked: Asked) -> None:
     honest = np.full((60, 1), 1e4)
     y = (a @ share - a.sum(axis=1))[:, None] * honest
     flat = np.zeros((60, 1))
-    told = Collected(y, flat, flat, flat + 1, honest, np.zeros((60, 2, 1), np.float32), a)
-    np.testing.assert_allclose(contribution(told).mean, share, atol=1e-3)
-
-
-@pytest.mark.parametrize(("real", "left"), [(0.0, 0.25), (20.0, 0.95)])
-def test_the_noise_of_what_honest_clients_give_is_averaged_out(real: float, left: float) -> None:
-    """``doubt`` is the error's variance as it then is: little of it where rounds differ by chance
-    only, and all of it where they really differ."""
-    rng, rounds, n = np.random.default_rng(0), 200, 25
-    a = (rng.random((rounds, 10)) < 0.5).astype(float)
-    a[:, 0] = 1
-    count = a.sum(axis=1)[:, None]
-    noise = rng.normal(size=(rounds, 1)) / np.sqrt(n)
-    honest = real * rng.normal(size=(rounds, 1)) / np.sqrt(n) + noise
-    answers = rng.normal(size=(rounds, 400, 1)).astype(np.float32)
-    one = np.ones((rounds, 1))
-    told = Collected(-count * noise, one, one, count / np.sqrt(n), honest, answers, a)
-    evidence = told.evidence(rounds)
-    spread = np.mean((evidence.y / count[:, 0]) ** 2) * n
-    expected = np.mean(np.diag(evidence.doubt) / count[:, 0] ** 2) * n
-    assert abs(spread - left) < 0.2
-    assert expected == pytest.approx(spread, rel=0.35)
+    told = Outputs(y, flat, flat, flat + 1, honest, np.zeros((60, 2, 1), np.float32), a)
+    np.testing.assert_allclose(told.contribution(), share, atol=1e-3)
 
 
 def test_a_shard_of_nothing_is_refused() -> None:
@@ -215,36 +188,12 @@ def test_a_shard_of_nothing_is_refused() -> None:
         ShardSize(0)
 
 
-def test_chains_that_disagree_are_flagged() -> None:
-    none = np.zeros(4)
-    states = np.zeros((16, 4), dtype=bool)
-    settled = Posterior(none, none > 0, 1.0, 1.0, 1.0, 1.0, 0.1, states)
-    assert flagged(settled) == {}
-    told = flagged(settled._replace(disagreement=0.4))["flag"]
-    assert told.startswith("chains disagree: ")
-    assert "about 0.10;" in told
-    assert flagged(settled._replace(disagreement=0.4, states=np.zeros((100, 4), dtype=bool))) == {}
-
-
-def drawn(rng: np.random.Generator, mean: np.ndarray, masks: int, noise: float) -> GradientRows:
-    """``masks`` noisy draws of each target's gradient, (targets, P) the means."""
-    rows = np.repeat(mean, masks, axis=0)
-    return GradientRows((Written(rows + noise * rng.normal(size=rows.shape), 1),))
-
-
-def test_draws_of_several_rounds_are_averaged() -> None:
-    """At first all alike; after ``memory`` rounds the noise is that of so many rounds' draws."""
-    rng = np.random.default_rng(0)
-    mean = rng.normal(size=(3, 400))
-    kept, sets = _OwnMean(4, 5), []
-    for _ in range(6):
-        sets.append(drawn(rng, mean, 4, 2.0))
-        kept.add(sets[-1])
-    plain = np.mean([one.explicit().reshape(3, 4, -1).mean(axis=1) for one in sets], axis=0)
-    np.testing.assert_allclose(kept.value, plain.T, atol=1e-12)
-    for _ in range(60):
-        kept.add(drawn(rng, mean, 4, 2.0))
-    error = np.sqrt(np.mean((kept.value - mean.T) ** 2))
-    one_set = 2.0 / np.sqrt(4)
-    assert error < 0.3 * one_set  # a geometric average over 10 sets: sqrt(1 / 19) = 0.23
-    assert error > 0.18 * one_set
+def test_an_answer_says_when_it_means_nothing() -> None:
+    none = np.zeros(20)
+    strong = Posterior(none, none > 0, 1.0, -1.0, 6.0, True)
+    assert flagged(strong, Options()) == {}
+    weak = strong._replace(detectability=1.5)
+    assert "too small to tell" in flagged(weak, Options())["flag"]
+    assert "1.5 standard deviations" in flagged(weak, Options())["flag"]
+    assert flagged(weak._replace(chosen=none == 0), Options()) == {}
+    assert "not converged" in flagged(strong._replace(settled=False), Options())["flag"]

@@ -21,7 +21,7 @@ from overheard.federation.defences.accounting import (
 from overheard.federation.defences.contract import chain
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import simulate
-from overheard.programs.private import sampled_weights
+from overheard.programs.training import sampled_weights
 from overheard.transcript.store import Recording
 
 pytestmark = pytest.mark.slow

@@ -10,12 +10,12 @@ import pytest
 from federations import guessed
 from torch import nn
 
-from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute import MaxEntropy
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.programs import trusted
-from overheard.programs.private import update_noise
+from overheard.programs.training import update_noise
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import SERVER
 

@@ -45,7 +45,7 @@ from overheard.flower import record
 OUT = Path(os.environ["OVERHEARD_TEST_OUT"])
 client_app = flower_app.client_app
 server_app = flower_app.server(
-    lambda s: record(s, OUT / "run"), OUT / "final.npz", rounds=2, clients=2
+    lambda s: record(s, OUT / "run"), OUT / "final.npz", rounds=1, clients=2
 )
 """
 

@@ -95,11 +95,11 @@ def check(place: Path) -> None:
     (place / "people.csv").write_text("\n".join(lines) + "\n")
     (place / "audit.toml").write_text(DESCRIPTION)
     describe(bare, read_description(place / "audit.toml"), place / "beside")
-    record = audit(bare.described_in(place / "beside"), EAVESDROPPER, ["linear"])
+    record = audit(bare.described_in(place / "beside"), EAVESDROPPER, ["max_entropy"])
     assert [r.outcome for r in record.replays] == ["fits"] * 2
     for finding in record.findings:
-        assert finding.sure is not None
-        assert finding.sure.certain_right == finding.sure.certain > 0
+        assert finding.calibration is not None
+        assert finding.calibration.certain_right == finding.calibration.certain > 0
 
 
 if __name__ == "__main__":

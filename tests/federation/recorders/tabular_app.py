@@ -83,7 +83,7 @@ def apps(shape: dict[str, int], clients: int, rounds: int) -> tuple[ServerApp, C
         model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
         loader = load_data(int(context.node_config["partition-id"]))
         train(model, loader)
-        metrics = MetricRecord({"num-examples": len(loader.dataset)})
+        metrics = MetricRecord({"num-examples": len(loader)})  # of batches, as there
         content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
         return Message(content, reply_to=message)
 

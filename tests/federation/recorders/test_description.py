@@ -10,12 +10,13 @@ import pytest
 from federations import simulated
 
 import overheard
-from overheard.errors import FixConfig, FixData, FixRecording, GrantKnowledge
+from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import replays
 from overheard.federation.config import TrainingConfig
 from overheard.federation.recorders.description import DescribedTraining, describe, read_description
 from overheard.federation.recorders.template import write_template
+from overheard.programs.recipe import Recipe
 from overheard.transcript.ledger import LedgerWriter
 from overheard.transcript.observe import in_the_clear, observe, recipe_of
 from overheard.transcript.store import Recording
@@ -88,10 +89,14 @@ def federation(tmp_path: Path, rng: np.random.Generator) -> Path:
     return tmp_path
 
 
-def replayed(recording: Recording) -> tuple[Replay, ...]:
+def recipe_in(recording: Recording) -> Recipe:
     recipe = recipe_of(recording)
     assert recipe is not None
-    return replays(recording, recipe, recording.truth(), recording.clients)
+    return recipe
+
+
+def replayed(recording: Recording) -> tuple[Replay, ...]:
+    return replays(recording, recipe_in(recording), recording.truth(), recording.clients)
 
 
 def described(
@@ -148,8 +153,7 @@ def test_a_description_that_is_right_replays_the_clients(federation: Path) -> No
     assert in_the_clear(recording).notes == ()
     assert verify(federation / "run", federation / "described").sound
     assert set(recording.clients) == {"site 0", "site 1", "site 2"}
-    recipe = recipe_of(recording)
-    assert recipe is not None
+    recipe = recipe_in(recording)
     assert recipe.wire == "float64"
     layout = [name for name, _ in recipe.model.layout()]
     assert layout == ["0.weight", "0.bias", "2.weight", "2.bias"]
@@ -247,8 +251,7 @@ def test_a_last_batch_that_was_left_out(
     tmp_path: Path, rng: np.random.Generator, dropped: bool
 ) -> None:
     """Twelve records in batches of eight: one step, or two of which one is of four records."""
-    table = people(rng)
-    as_csv(table, tmp_path / "people.csv")
+    as_csv(people(rng), tmp_path / "people.csv")
     data = {"source": "file", "path": str(tmp_path / "people.csv"), "client": "site", "target": "y"}
     training = {"rounds": 4, "learning_rate": 0.2, "batch_size": 8, "drop_last": dropped}
     content = {"data": data, "model": {"name": "linear"}, "training": training}
@@ -266,8 +269,7 @@ def test_a_last_batch_that_was_left_out(
         lines += ["learning_rate = 0.2", "batch_size = 8", f"drop_last = {json.dumps(said)}"]
         text = "\n".join([*lines, "[audit]", 'attributes = ["s"]'])
         recording = described(tmp_path, text, out=f"described-{said}")
-        recipe = recipe_of(recording)
-        assert recipe is not None
+        recipe = recipe_in(recording)
         assert recipe.local_steps(12) == (1 if said else 2)
         outcomes[said] = {replay.outcome for replay in replayed(recording)}
     assert outcomes[dropped] == {"fits"}
@@ -303,18 +305,11 @@ def test_a_client_without_records_is_said_and_not_scored(federation: Path) -> No
     recording = described(federation, text)
     assert "No records were given of 1 of 3 clients" in in_the_clear(recording).notes[0]
     audit = overheard.audit(
-        recording,
-        overheard.threat_named("server"),
-        ["majority", "max_entropy"],
-        targets=["s"],
+        recording, overheard.threat_named("server"), ["majority", "max_entropy"], targets=["s"]
     )
     assert {f.client for f in audit.findings} == {"site 0", "site 2"}
-    assert {(s.client, s.reason) for s in audit.skipped} == {
-        (
-            "18446744073709551614",
-            "truth/ has no records of this client, so a guess about it cannot be scored",
-        )
-    }
+    why = "truth/ has no records of this client, so a guess about it cannot be scored"
+    assert {(s.client, s.reason) for s in audit.skipped} == {("18446744073709551614", why)}
 
 
 def test_who_is_a_clients_is_asked_among_strangers_of_a_table(
@@ -422,8 +417,7 @@ def with_factory(federation: Path, name: str, monkeypatch: pytest.MonkeyPatch) -
 def test_a_model_by_factory(federation: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = described(federation, with_factory(federation, name, monkeypatch), True)
     assert {replay.outcome for replay in replayed(recording)} == {"fits"}
-    recipe = recipe_of(recording)
-    assert recipe is not None
+    recipe = recipe_in(recording)
     assert (recipe.dense.hidden, recipe.dense.activation) == ((4,), "tanh")
 
 
@@ -433,23 +427,11 @@ def test_any_other_module_is_taken_as_it_is(
     text = with_factory(federation, "odd", monkeypatch)
     more = '[training]\noptimiser = { name = "sgd", momentum = 0.5 }\n'
     recording = described(federation, text.replace("[training]\n", more), True)
-    recipe = recipe_of(recording)
-    assert recipe is not None
+    recipe = recipe_in(recording)
     assert recipe.model.architecture == "module"
     assert recipe.optimiser.momentum == 0.5
     # neither that module nor momentum is what trained here, and the replay says so
     assert {replay.outcome for replay in replayed(recording)} == {"does not fit"}
-
-
-def test_code_is_not_imported_without_trust(
-    federation: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = with_factory(federation, "right", monkeypatch)
-    (trap,) = federation.glob("factories_*.py")
-    trap.write_text("raise SystemExit('was imported')")
-    with pytest.raises(GrantKnowledge, match="--trust-code"):
-        described(federation, text)
-    assert not (federation / "described").exists()
 
 
 @pytest.mark.parametrize(

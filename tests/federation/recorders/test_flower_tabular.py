@@ -14,8 +14,6 @@ import pytest
 import torch
 from scripts import load
 
-from overheard.identify import search
-
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install overheard[flower]")
@@ -49,9 +47,6 @@ def test_one_line_and_two_commands_end_in_a_report(
     write_people(folder / "adult.csv")
     monkeypatch.setenv(tabular.TABLE, str(folder / "adult.csv"))
     monkeypatch.setenv(tabular.RUN, str(folder / "flower"))
-    monkeypatch.setattr(search, "BATCHES", (32, None))
-    monkeypatch.setattr(search, "EPOCHS", (1,))
-    monkeypatch.setattr(search, "MANY", 64)
     random.seed(0)
     torch.manual_seed(0)
     server, client = tabular.apps({"inputs": 4, "wide": 8}, CLIENTS, rounds=8)

@@ -106,9 +106,11 @@ def test_it_is_decoded(
     batch: int, epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app(tmp_path, batch, epochs)
-    outcomes, found = audited(tmp_path, monkeypatch, batch=batch, epochs=epochs, optimiser="adam")
+    clients = ("north",) if batch else ()
+    said: dict[str, Any] = {"batch": batch, "epochs": epochs, "optimiser": "adam"}
+    outcomes, found = audited(tmp_path, monkeypatch, clients, **said)
     assert outcomes == {"fits"}
-    assert len(found) == 2
+    assert len(found) == (1 if batch else 2)
     for finding in found:
         assert "flag" not in finding.details
         if batch:

@@ -92,7 +92,7 @@ def recorded(
 
 
 WORDS = ["--with", "own/audit.toml", "--out", "audit", "--no-rounds"]
-LINEAR = [*WORDS, "--attack", "linear"]
+LINEAR = [*WORDS, "--attack", "max_entropy"]
 
 
 def test_what_the_app_does_is_what_is_replayed(workplace: Any) -> None:
@@ -104,7 +104,7 @@ def test_what_the_app_does_is_what_is_replayed(workplace: Any) -> None:
     assert done.returncode == 0, done.stderr
     audit = json.loads((workplace.path / "audit" / "audit.json").read_text())
     assert [replay["outcome"] for replay in audit["replays"]] == ["fits"] * 2
-    assert [row["value"] for row in audit["pooled"] if row["attack"] == "linear"] == [1.0]
+    assert [row["value"] for row in audit["pooled"] if row["attack"] == "max_entropy"] == [1.0]
 
 
 SHUFFLED = "batch_size = {}\nshuffle = true"

@@ -59,7 +59,9 @@ def test_what_is_certain_is_right_and_grows_with_the_rounds(tmp_path):
     truth, certain = made.truth()["0"]["s"], []
     view = observe(made, EAVESDROPPER, attribute("s"), "0")
     for rounds in (1, 2, 4, 16):
-        guess = launch(attack_named("linear"), view.knowing(view.know(Releases).first(rounds)), 0)
+        guess = launch(
+            attack_named("max_entropy"), view.knowing(view.know(Releases).first(rounds)), 0
+        )
         sure = guess.probabilities.max(axis=1) > 0.99
         assert (guess.choice() == truth)[sure].all()
         certain.append(int(sure.sum()))
@@ -72,7 +74,7 @@ def test_what_is_certain_is_right_and_grows_with_the_rounds(tmp_path):
 def test_members_are_found_in_a_pool(tmp_path, family):
     made = federated(tmp_path / "run", *POOLS[family], {"membership": 30}, people=40)
     view = observe(made, EAVESDROPPER, membership("s"), "0")
-    guess = launch(attack_named("linear_membership"), view, 0)
+    guess = launch(attack_named("candidate_decode"), view, 0)
     answers = made.truth("Membership", "membership.s")["0"]
     member = answers["__member__"] > 0.5
     assert (guess.choice() == member).mean() > 0.9
@@ -80,7 +82,7 @@ def test_members_are_found_in_a_pool(tmp_path, family):
 
 
 def test_labels_that_are_classes_are_decoded_and_nobody_is_told_them(classes):
-    view, attack = observe(classes, EAVESDROPPER, attribute("y"), "0"), attack_named("linear")
+    view, attack = observe(classes, EAVESDROPPER, attribute("y"), "0"), attack_named("max_entropy")
     assert Labels not in view.kinds
     guess = launch(attack, view, 0)
     right = guess.choice() == classes.truth()["0"]["y"]
@@ -92,7 +94,7 @@ def test_labels_that_are_classes_are_decoded_and_nobody_is_told_them(classes):
 
 def test_what_a_client_would_make_alone(classes):
     """Of Newton steps nearly its own optimum. Of trees its own ones, which lean on all others'."""
-    view, attack = observe(classes, EAVESDROPPER, LOCAL_MODEL, "0"), attack_named("own_release")
+    view, attack = observe(classes, EAVESDROPPER, LOCAL_MODEL, "0"), attack_named("structured")
     found = score(classes, view, attack, launch(attack, view, 0))
     assert found.details["agreement"] > 0.8
     assert (found.value < found.imputation / 2) == (classes.path.name == "newton")
@@ -100,7 +102,7 @@ def test_what_a_client_would_make_alone(classes):
 
 def test_of_tables_no_model_is_made(tmp_path):
     made = recorded(tmp_path / "run", STATISTICS, rounds=1, participation=1.0)
-    view, attack = observe(made, EAVESDROPPER, LOCAL_MODEL, "0"), attack_named("own_release")
+    view, attack = observe(made, EAVESDROPPER, LOCAL_MODEL, "0"), attack_named("structured")
     with pytest.raises(ChooseAnotherAttack, match="makes no model"):
         launch(attack, view, 0)
 
@@ -109,7 +111,7 @@ def test_who_cannot_make_a_model_alone_is_passed_over(tmp_path):
     made = recorded(
         tmp_path / "run", {**NEWTON, "likelihood": "linear"}, people=3, rounds=2, participation=1.0
     )
-    record = audit(made, EAVESDROPPER, ["own_release"])
+    record = audit(made, EAVESDROPPER, ["structured"])
     assert not record.findings
     assert not record.failed
     assert "alone" in record.skipped[0].reason
@@ -125,7 +127,7 @@ def test_labels_that_are_numbers_are_solved_for_within_their_intervals(tmp_path,
             change=positive if family == "gamma" else lambda dataset: dataset,
         )  # fmt: skip
         view = observe(made, EAVESDROPPER, LABEL, "0")
-        guess, truth = launch(attack_named("linear_label"), view, 0), made.truth()["0"]["y"]
+        guess, truth = launch(attack_named("linear_decode"), view, 0), made.truth()["0"]["y"]
         covered += (np.abs(guess.values - truth) <= 1.96 * guess.sd).tolist()
         exact = guess.sd < 1e-3  # the others share their leaves or cells with somebody, always
         assert exact.sum() <= guess.diagnostics["identified"]

@@ -45,8 +45,7 @@ def newton(likelihood, **settings):
 
 def candidates(records):
     """Each record under both values of the secret."""
-    tables = (Records({**records.columns, "s": np.full(len(records), v)}) for v in (0.0, 1.0))
-    return Candidates(tuple(tables))
+    return Candidates(records, ({"s": 0.0}, {"s": 1.0}), len(records))
 
 
 def negative_log_likelihood(likelihood, inputs, labels):
@@ -169,7 +168,7 @@ def test_decoded_from_a_recording(tmp_path, likelihood):
     model = {"name": "newton", "likelihood": likelihood}
     recording = recorded(tmp_path / "run", model, people=40, rounds=7, participation=1.0)
     for client, records in recording.truth().items():
-        guess, _ = guessed(attack_named("linear"), recording, client=client)
+        guess, _ = guessed(attack_named("max_entropy"), recording, client=client)
         right = float((guess.choice() == records["s"]).mean())
         if likelihood == "logistic":
             assert right == 1.0
@@ -199,7 +198,6 @@ def test_labels_and_records_that_do_not_fit_are_refused_by_name():
 )
 def test_messages_of_another_program_are_refused_in_a_line(returned):
     program, records = newton("logistic"), records_for("logistic")
-    tables = (records, records)
     with pytest.raises(FixRecording) as refused:
-        program.measure([Exchange(4, program.first(), returned)], Candidates(tables))
+        program.measure([Exchange(4, program.first(), returned)], candidates(records))
     assert str(refused.value).startswith("round 4: ")

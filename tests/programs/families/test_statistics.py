@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overheard.attacks import attack_named
-from overheard.decoding.whole_counts import whole_counts
+from overheard.decoding.subset_sums import Conditioning, Options, decode_subset_sums
 from overheard.errors import FixConfig, FixRecording, OverheardError
 from overheard.programs.families.statistics import Statistics, StatisticsSettings
 from overheard.programs.program import Candidates, Exchange
@@ -69,9 +69,7 @@ def heard_from(made, records, rounds=1):
 
 
 def candidates_of(records):
-    return Candidates(
-        tuple(Records({**records.columns, "s": np.full(len(records), v)}) for v in (0.0, 1.0))
-    )
+    return Candidates(records, ({"s": 0.0}, {"s": 1.0}), len(records))
 
 
 def test_numbers_are_those_that_anybody_computes():
@@ -130,12 +128,10 @@ def test_released_tables_leave_what_listing_every_answer_leaves(tables, defence,
     records = some_records(rows, seed)
     made = program(tables, **defence)
     heard, candidates = heard_from(made, records), candidates_of(records)
-    bounds = made.constraints(heard, candidates)
-    secret = records["s"].astype(int)
-    total = bounds.counts[np.arange(rows), secret].sum(axis=0)
-    assert ((total >= bounds.low) & (total <= bounds.high)).all()
-    ties = made.alike(candidates.tables[0])
-    found = whole_counts(bounds.counts, bounds.low, bounds.high, ties)
+    equations = made.equations(heard, candidates)
+    left = equations.given(records["s"].astype(int)).residual
+    assert (np.abs(left) <= equations.half_width).all()
+    found, state = decode_subset_sums(equations), Conditioning(equations, Options())
     sames = []
     for answer in product((0, 1), repeat=rows):
         other = Records({**records.columns, "s": np.array(answer, dtype=float)})
@@ -143,10 +139,11 @@ def test_released_tables_leave_what_listing_every_answer_leaves(tables, defence,
         if all((again.returned[n] == a).all() for n, a in heard[0].returned.items()):
             sames.append(answer)
     p = np.mean(sames, axis=0)
-    np.testing.assert_allclose(found.shares[ties, 1], p, atol=1e-9)
-    for group in np.unique(ties):
-        sums = {sum(answer[i] for i in np.flatnonzero(ties == group)) for answer in sames}
-        assert found.certified[group] == (len(sums) == 1)
+    np.testing.assert_allclose(found.posterior.probabilities[:, 1], p, atol=1e-9)
+    for group in np.unique(state.group):
+        mine = state.group == group
+        sums = {sum(np.array(answer)[mine]) for answer in sames}
+        assert (state.values()[mine] >= 0).all() == (len(sums) == 1)
 
 
 def federated(path, tables, people=60, rounds=1, **more):
@@ -162,7 +159,7 @@ def guessed(recording, client="0", rounds=None):
     view = observe(recording, EAVESDROPPER, attribute("s"), client)
     if rounds is not None:
         view = view.knowing(view.know(Releases).first(rounds))
-    return launch(attack_named("linear"), view, 0), recording.truth()[client]["s"]
+    return launch(attack_named("max_entropy"), view, 0), recording.truth()[client]["s"]
 
 
 BINS = {"x0": [-1.0, -0.5, 0.0, 0.5, 1.0, 1.5], "x1": [-1.0, 0.0, 1.0]}
@@ -171,25 +168,25 @@ BINS = {"x0": [-1.0, -0.5, 0.0, 0.5, 1.0, 1.5], "x1": [-1.0, 0.0, 1.0]}
 def test_a_fine_table_names_people_and_suppression_hides_them(tmp_path):
     tables = [{"by": ["s", "x0", "x1"]}]
     open_, secret = guessed(federated(tmp_path / "open", tables, bins=BINS))
-    assert open_.diagnostics["method"] == "whole counts"
+    assert open_.diagnostics["method"] == "conditioning"
     named = open_.probabilities.max(axis=1) == 1
-    assert named.sum() == open_.diagnostics["certified"] > 5
+    assert named.sum() == open_.diagnostics["proven"] > 5
     assert (open_.choice() == secret)[named].all()
     shown, _ = guessed(federated(tmp_path / "zeros", tables, bins=BINS, suppress=5))
-    assert shown.diagnostics["certified"] == open_.diagnostics["certified"]  # zeros tell it all
+    assert shown.diagnostics["proven"] == open_.diagnostics["proven"]  # zeros tell it all
     defence = {"suppress": 5, "zeros": False}
     closed, secret = guessed(federated(tmp_path / "closed", tables, bins=BINS, **defence))
-    assert closed.diagnostics["certified"] < open_.diagnostics["certified"]
+    assert closed.diagnostics["proven"] < open_.diagnostics["proven"]
     named = closed.probabilities.max(axis=1) == 1
     assert (closed.choice() == secret)[named].all()
 
 
-def test_sums_beside_counts_are_decoded_and_certified_where_counts_alone_decide(tmp_path):
+def test_sums_beside_counts_are_decoded_and_proven_where_counts_alone_decide(tmp_path):
     tables = [{"by": ["s", "x0"]}, {"kind": "sum", "of": "x1", "by": ["s"]}]
     guess, secret = guessed(federated(tmp_path / "run", tables, bins=BINS, people=16))
     sure = guess.probabilities.max(axis=1) > 0.99
     assert (guess.choice() == secret)[sure].all()
-    assert sure.sum() >= guess.diagnostics["certified"]
+    assert sure.sum() >= guess.diagnostics["proven"]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +220,7 @@ def test_settings_that_do_not_fit_are_refused_by_name(tmp_path, tables, more, sa
 def test_messages_of_another_program_are_refused_in_a_line(change):
     made, records = program([{"by": ["s"]}]), some_records()
     heard = [Exchange(3, made.first(), change)]
-    for ask in (made.measure, made.constraints):
+    for ask in (made.measure, made.equations):
         with pytest.raises(FixRecording, match="round 3: "):
             ask(heard, candidates_of(records))
 
@@ -250,9 +247,9 @@ def test_counts_that_no_values_explain_are_flagged(tmp_path):
     recording = federated(tmp_path / "run", [{"by": ["s", "x0"]}], bins=BINS)
     view = observe(recording, EAVESDROPPER, attribute("s"), "0")
     other = observe(recording, EAVESDROPPER, attribute("s"), "1").know(Releases)
-    guess = launch(attack_named("linear"), view.knowing(other), 0)
+    guess = launch(attack_named("max_entropy"), view.knowing(other), 0)
     assert "no values explain" in guess.diagnostics["flag"]
-    assert guess.diagnostics["certified"] == 0
+    assert guess.diagnostics["proven"] == 0
 
 
 def test_a_value_outside_every_cell_is_refused():

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from federations import guessed, recorded
 
 from overheard.attacks import attack_named
+from overheard.cli import main
 from overheard.errors import FixConfig, FixRecording, OverheardError
 from overheard.evaluation.metrics import attribute_hits
-from overheard.programs.families.xgboost import MODEL, read_exchanges
+from overheard.programs.families.xgboost import MODEL, Trees, read_exchanges
 from overheard.programs.program import Candidates, Exchange, program_of
 from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
@@ -37,7 +40,7 @@ def federation(tmp_path_factory):
 
 
 def decoded(recording):
-    return guessed(attack_named("linear"), recording)[0]
+    return guessed(attack_named("max_entropy"), recording)[0]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,7 @@ def test_placebo_of_other_clients_trees(federation):
     """The trees of other people say nothing, and the decoder says that it has been misled."""
     mine = observe(federation, EAVESDROPPER, attribute("s"), "0")
     theirs = observe(federation, EAVESDROPPER, attribute("s"), "1").know(Releases)
-    guess = launch(attack_named("linear"), mine.knowing(theirs), 0)
+    guess = launch(attack_named("max_entropy"), mine.knowing(theirs), 0)
     truth = federation.truth()["0"]["s"]
     majority = max(truth.mean(), 1 - truth.mean())
     assert (guess.choice() == truth).mean() < majority + 0.1
@@ -98,7 +101,7 @@ def test_several_attributes_are_one_secret(tmp_path):
         audit={"attributes": [["s", "t"]]}, change=with_second,
     )  # fmt: skip
     secret = attribute("s", "t")
-    guess = launch(attack_named("linear"), observe(made, EAVESDROPPER, secret, "0"), 0)
+    guess = launch(attack_named("max_entropy"), observe(made, EAVESDROPPER, secret, "0"), 0)
     right = attribute_hits(guess, joined(made.truth()["0"], secret)["s+t"])
     assert len(guess.values) == 6
     assert right.mean() > 0.9
@@ -147,7 +150,7 @@ def test_messages_of_another_program_are_refused_in_a_line(federation, returned)
     records = federation.truth()["0"]
     heard = [Exchange(4, sent, returned)]
     for read in (
-        lambda: program.equations(heard, Candidates((records, records))),
+        lambda: program.equations(heard, Candidates(records, ({}, {}), len(records))),
         lambda: program.own(heard),
     ):
         with pytest.raises(FixRecording) as refused:
@@ -189,3 +192,28 @@ def test_rounds_without_an_answer_are_left_out(federation):
     nothing = dataclasses.replace(heard[1], returned={MODEL: np.zeros(0, dtype=np.uint8)})
     assert len(read_exchanges([heard[0], nothing, heard[2]])) == 2
     assert isinstance(federation.truth()["0"], Records)
+
+
+@pytest.mark.parametrize("raw", [b"garbage", b'{"learner": {}}', b"{L" + bytes(30)])
+def test_a_model_that_is_none_is_refused_and_nothing_is_written(tmp_path, monkeypatch, capsys, raw):
+    """The audit ends in one line before anything is written, not with an attack that failed."""
+    garbage = {MODEL: np.frombuffer(raw, dtype=np.uint8)}
+    monkeypatch.setattr(Trees, "respond", lambda *given: garbage)
+    monkeypatch.setattr(Trees, "following", lambda self, *given: self.first())
+    recorded(tmp_path / "run", TREES, clients=2, people=20, rounds=2, participation=1.0)
+    words = ["overheard", "audit", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code in (1, 2)
+    error = capsys.readouterr().err
+    assert "the model returned in round 0" in " ".join(error.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_trees_of_other_classes_than_the_models_are_refused(federation):
+    (_, one, *_) = observe(federation, EAVESDROPPER, attribute("s"), "0").know(Releases).exchanges
+    classes = Path(__file__).parents[2] / "fuzz" / "corpus" / "trees" / "classes.json"
+    other = {MODEL: np.frombuffer(classes.read_bytes(), dtype=np.uint8)}
+    with pytest.raises(FixRecording, match="other classes"):
+        read_exchanges([dataclasses.replace(one, returned=other)])

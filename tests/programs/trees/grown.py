@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from overheard.programs.trees.equations import Candidates, Exchange
 from overheard.programs.trees.model import read_growing, read_model
 from overheard.programs.trees.training import TreeSettings, bagged, grow
 
@@ -29,7 +28,7 @@ def people(objective, count=240, seed=0):
 
 
 def federated(settings, rounds=4, seed=0, cyclic=False):
-    """Exchanges of the first of two clients, its candidates, and which of them is true."""
+    """Models of the first of two clients, its candidates (inputs, labels, presence), the truth."""
     inputs, labels = people(settings.objective, seed=seed)
     classes = 3 if settings.objective == "multi:softprob" else 0
     sent, back, model = [], [], b""
@@ -44,7 +43,7 @@ def federated(settings, rounds=4, seed=0, cyclic=False):
         back.append(got[0])
         model = got[0] if cyclic else bagged(model, got)
     exchanges = [
-        Exchange(before, read_model(raw, "returned"))
+        (before, read_model(raw, "returned"))
         for before, raw in zip(read_growing(sent, "sent"), back, strict=True)
     ]
     true, other = inputs[::2], inputs[::2].copy()
@@ -53,7 +52,7 @@ def federated(settings, rounds=4, seed=0, cyclic=False):
     each = np.stack(
         [np.where(swapped[:, None], other, true), np.where(swapped[:, None], true, other)]
     )
-    candidates = Candidates(each, np.tile(labels[::2].astype(np.float32), (2, 1)))
+    candidates = (each, np.tile(labels[::2].astype(np.float32), (2, 1)), np.ones(2, dtype=bool))
     return exchanges, candidates, swapped.astype(np.int64)
 
 

@@ -12,8 +12,13 @@ import numpy as np
 import pytest
 
 from overheard.errors import ChooseAnotherAttack, FixRecording
-from overheard.programs.trees.equations import Candidates, own_trees, tree_equations
-from overheard.programs.trees.objectives import exponential, objective_of, start_margin
+from overheard.programs.families.xgboost import (
+    exponential,
+    objective_of,
+    own_trees,
+    start_margin,
+    tree_equations,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +49,7 @@ VARIANTS = [
 def test_the_truth_leaves_rounding(objective, variant):
     settings = grown.plain_settings(objective=objective, **variant)
     exchanges, candidates, truth = grown.federated(settings)
-    equations = tree_equations(exchanges, candidates, settings)
+    equations = tree_equations(exchanges, *candidates, settings)
     left = equations.residual_at(truth)
     assert len(left) > 12
     assert np.abs(left).max() < 4.5
@@ -59,7 +64,7 @@ def test_settings_that_are_not_the_clients_do_not_fit():
     exchanges, candidates, truth = grown.federated(settings)
     for other in ({"eta": 0.21}, {"reg_lambda": 1.1}):
         changed = grown.plain_settings(**other)
-        left = tree_equations(exchanges, candidates, changed).residual_at(truth)
+        left = tree_equations(exchanges, *candidates, changed).residual_at(truth)
         assert np.sqrt(np.mean(left**2)) > 1000
 
 
@@ -69,20 +74,21 @@ def test_slow_twin():
     exchanges, candidates, truth = grown.federated(settings, rounds=3)
     rows = []
     people = np.arange(len(truth))
-    inputs, labels = candidates.inputs[truth, people], candidates.labels[0]
-    for one in exchanges:
-        before = () if one.sent is None else one.sent.trees
-        start = start_margin(one.returned if one.sent is None else one.sent)
+    both, labels = candidates[0], candidates[1][0]
+    inputs = both[truth, people]
+    for sent, returned in exchanges:
+        before = () if sent is None else sent.trees
+        start = start_margin(sent or returned)
         margin = np.tile(start, (len(truth), 1))
         for tree in before:
             margin[:, 0] += tree.value[tree.leaves(inputs)]
-        found = objective_of(one.returned).terms(margin, labels, one.returned)
-        (tree,) = own_trees(one)
+        found = objective_of(returned).terms(margin, labels, returned)
+        (tree,) = own_trees(sent, returned)
         leaf = tree.leaves(inputs)
         kinds = ([], [])
         for node in np.flatnonzero(tree.leaf):
             mine = leaf == node
-            if not any((tree.leaves(each) == node).any() for each in candidates.inputs):
+            if not any((tree.leaves(each) == node).any() for each in both):
                 continue
             g = found.gradient[mine, 0].astype(np.float64).sum()
             h = found.hessian[mine, 0].astype(np.float64).sum()
@@ -90,8 +96,8 @@ def test_slow_twin():
             kinds[0].append(-w * settings.reg_lambda - (g + w * h))
             kinds[1].append(float(tree.hessian[node]) - h)
         rows += [*kinds[0], *kinds[1]]
-    equations = tree_equations(exchanges, candidates, settings)
-    np.testing.assert_allclose(equations.fixed(truth).residual, rows, atol=1e-9)
+    equations = tree_equations(exchanges, *candidates, settings)
+    np.testing.assert_allclose(equations.given(truth).residual, rows, atol=1e-9)
 
 
 def test_the_exponential_is_the_c_librarys():
@@ -108,9 +114,9 @@ def test_the_exponential_is_the_c_librarys():
 def test_cyclic_models_hold_the_clients_trees_behind_those_it_was_sent():
     settings = grown.plain_settings(aggregation="cyclic", local_rounds=2)
     exchanges, candidates, truth = grown.federated(settings, cyclic=True)
-    assert [len(one.returned.trees) for one in exchanges] == [2, 4, 6, 8]
-    assert [len(own_trees(one)) for one in exchanges] == [2, 2, 2, 2]
-    left = tree_equations(exchanges, candidates, settings).residual_at(truth)
+    assert [len(returned.trees) for _, returned in exchanges] == [2, 4, 6, 8]
+    assert [len(own_trees(*pair)) for pair in exchanges] == [2, 2, 2, 2]
+    left = tree_equations(exchanges, *candidates, settings).residual_at(truth)
     assert np.abs(left).max() < 4.5
 
 
@@ -119,12 +125,12 @@ def test_strangers_add_nothing():
     settings = grown.plain_settings()
     exchanges, candidates, truth = grown.federated(settings)
     people = np.arange(len(truth))
-    mine = candidates.inputs[truth, people]
+    mine = candidates[0][truth, people]
     theirs = mine[::-1] + np.float32(0.01)
     pool = np.concatenate([mine, theirs])
-    labels = np.concatenate([candidates.labels[0]] * 2)
-    each = Candidates(np.stack([pool] * 2), np.stack([labels] * 2), np.array([False, True]))
-    equations = tree_equations(exchanges, each, settings)
+    labels = np.concatenate([candidates[1][0]] * 2)
+    each = (np.stack([pool] * 2), np.stack([labels] * 2), np.array([False, True]))
+    equations = tree_equations(exchanges, *each, settings)
     member = (np.arange(len(pool)) < len(truth)).astype(np.int64)
     assert np.abs(equations.residual_at(member)).max() < 4.5
 
@@ -134,7 +140,7 @@ def test_sampled_rows_are_noise_of_the_stated_size():
     found = []
     for seed in range(6):
         exchanges, candidates, truth = grown.federated(settings, seed=seed)
-        found.append(tree_equations(exchanges, candidates, settings).residual_at(truth))
+        found.append(tree_equations(exchanges, *candidates, settings).residual_at(truth))
     left = np.concatenate(found)
     assert 0.7 < np.sqrt(np.mean(left**2)) < 1.2
     assert len(left) > 100
@@ -143,14 +149,16 @@ def test_sampled_rows_are_noise_of_the_stated_size():
 def test_records_of_another_table_are_refused():
     settings = grown.plain_settings()
     exchanges, candidates, _ = grown.federated(settings, rounds=2)
-    narrow = Candidates(candidates.inputs[:, :, :3], candidates.labels)
+    narrow = (candidates[0][:, :, :3], *candidates[1:])
     with pytest.raises(ChooseAnotherAttack, match="5 features and the records have 3"):
-        tree_equations(exchanges, narrow, settings)
+        tree_equations(exchanges, *narrow, settings)
 
 
-def test_models_of_other_classes_are_refused():
-    settings = grown.plain_settings(objective="multi:softprob")
-    (_, last, *_), candidates, _ = grown.federated(settings, rounds=2)
-    sent = replace(last.sent, groups=1, trees=(), base_score=last.sent.base_score[:1])
-    with pytest.raises(FixRecording, match="other classes"):
-        tree_equations([replace(last, sent=sent)], candidates, settings)
+def test_more_trees_than_anybody_waits_for_are_refused():
+    """A model of a few megabytes may hold 100,000 trees of one leaf."""
+    settings = grown.plain_settings()
+    ((sent, returned), *_), candidates, _ = grown.federated(settings, rounds=1)
+    (tree,) = returned.trees
+    many = tuple(replace(tree) for _ in range(100_000))
+    with pytest.raises(FixRecording, match="OVERHEARD_MAX_TREE_VISITS"):
+        tree_equations([(sent, replace(returned, trees=many))], *candidates, settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from copy import deepcopy
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixRecording
+from overheard.programs.families.xgboost import start_margin
 from overheard.programs.trees.model import read_growing, read_model
-from overheard.programs.trees.objectives import start_margin
 
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 JSON = (CORPUS / "trees" / "categories.json").read_bytes()
@@ -139,3 +140,13 @@ def test_hostile_models_are_refused_in_a_line(raw):
     assert str(refused.value).startswith("round 3: ")
     assert len(str(refused.value).splitlines()) == 1
     assert len(str(refused.value)) < 300
+
+
+def test_binary_text_of_megabytes_is_refused_in_a_second():
+    """Values that stand alone take the longest to read; XGBoost writes few of them."""
+    many = 7_000_000
+    raw = b"{L" + bytes(7) + b"\x01a[#L" + many.to_bytes(8, "big") + b"Z" * many + b"}"
+    began = time.process_time()
+    with pytest.raises(FixRecording, match="OVERHEARD_MAX_JSON_VALUES"):
+        read_model(raw, "a model")
+    assert time.process_time() - began < 3

@@ -1,19 +1,24 @@
-"""What does a client's model say of its records' attribute? driouich2022's Algorithms 3 and 4.
+"""driouich2022: what does a client's model say of its records' attribute?
 
-Algorithm 3 ranks the residual of a client's model, for linear least squares and a binary attribute.
-The paper runs it on the reconstructed local model (`ModelBasedLinear`) and, in its section 5 and
-appendix A.2, on the last global and the last returned model; how many ones there are follows from
-the messages (Proposition 2) whichever model is ranked.
+In the paper's order and symbols: theta_s is the weight of the sensitive attribute s, theta_p those
+of the public attributes X_p, rho the share of ones.
 
-The others are launched on the model last sent, the model last returned and the reconstructed local
-model (the paper's OursGlobal, OursLastReturned and OursLocal). "These follow the same procedure as
-in Algo. 3 and Algo. 4" (section 5): Algorithm 3 where it applies, that is for a binary attribute of
-linear least squares whose ones Proposition 2 counts; otherwise Algorithm 4, for any model and any
-finite domain: for every record the value of least squared error of the model's prediction.
+- Algorithm 3 (`algorithm_3`) is for a binary attribute and linear least squares: it solves every
+  record for s and calls the highest ones, as many as the messages count (Proposition 2), whichever
+  model is asked. `ModelBasedLinear` runs it on the local model, which Observation 1 of xu2021
+  decodes exactly; Proposition 3 bounds its accuracy (`evaluation.baselines`).
+- Algorithm 4 (`algorithm_4`) is for any model and any finite domain: for every record the value of
+  least squared error of the model's prediction.
+- Section 5: the reconstructed local model (`ModelBasedLocal`, the paper's OursLocal), the model
+  last sent (`ModelBasedGlobal`, OursGlobal) and the model last returned (`ModelBasedLastReturned`,
+  OursLastReturned) "follow the same procedure as in Algo. 3 and Algo. 4": Algorithm 3 where it
+  applies, else Algorithm 4.
 
 With a logistic model and a binary attribute Algorithm 4 reads one bit of the model, the sign of
 the attribute's weight: a prediction lies between 0 and 1, so that the value which raises it is
 nearer to a label of 1, the other to one of 0. Whatever the model, it says "s = y" or "s = 1 - y".
+
+The gradient-based attacks of its Tables 1 to 3, `l2_lbfgs` and `gumbel`, are in `papers.lyu2021`.
 """
 
 from __future__ import annotations
@@ -26,223 +31,134 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.baselines import LastReturned
+from overheard.attacks.papers.lyu2021 import NEEDS, guess_points, true_labels
 from overheard.attacks.papers.xu2021 import ExactLinear, LearnedMap, affine_map
-from overheard.decoding.affine_map import AffineMap
 from overheard.errors import ChooseAnotherAttack, ListenLonger
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
-from overheard.programs.records import encode, encode_each
 from overheard.transcript.guess import AttributeValues, certain
-from overheard.transcript.knowledge import (
-    AttributeDomain,
-    Labels,
-    Link,
-    LocalTraining,
-    PublicRecords,
-)
+from overheard.transcript.knowledge import AttributeDomain, Link, LocalTraining
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A binary attribute that is one input of a linear model.
+def algorithm_3(view: View, theta: Array | None = None) -> AttributeValues:
+    """Algorithm 3, with ``theta`` in place of the local model where it is given.
 
-    position: of the input; low, high: what the input is for either value; public: (m, d) inputs,
-    0 at ``position``; labels: (m,).
+    Refused of other models and attributes, and where too few messages were heard. Where the ones
+    cannot be counted (several local steps), s is rounded to the nearer value, as the paper says
+    before it counts: on a linear model this is Algorithm 4.
     """
-
-    recipe: Recipe
-    position: int
-    low: float
-    high: float
-    public: Array
-    labels: Array
-
-    def scores(self, theta: Array) -> Array:
-        """Line 3: (y - X_p theta_p) / theta_s for every record; 0 at ``low`` and 1 at ``high``."""
-        offset = theta[-1] if self.recipe.model.bias else 0.0
-        weight = theta[self.position]
-        if weight == 0.0:
-            raise ChooseAnotherAttack("the model does not use the attribute at all")
-        weights = theta[: self.recipe.model.inputs]
-        solved = (self.labels - self.public @ weights - offset) / weight
-        return np.asarray((solved - self.low) / (self.high - self.low))
-
-    def share_of_ones(self, fit: AffineMap) -> float | None:
-        """Line 2 (Proposition 2): the share of records with the second value; one local step only.
-
-        With one step W = 2 lr X'X/m, so that the attribute's entries hold s's/m and, with a bias,
-        1's/m. None where the update map does not hold them.
-        """
-        recipe = self.recipe
-        if recipe.pull or not recipe.one_step:
-            return None
-        second_moments = fit.W / (2 * recipe.rate)
-        if recipe.model.bias:
-            mean = second_moments[self.position, -1]
-            share = (mean - self.low) / (self.high - self.low)
-        elif self.low == 0.0:
-            share = second_moments[self.position, self.position] / self.high**2
-        else:
-            return None
-        return float(np.clip(share, 0.0, 1.0))
-
-
-def asked(view: View) -> Asked:
-    """The question as Algorithm 3 takes it; `ChooseAnotherAttack` where it does not."""
     recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
-    if len(domain.values) != 2:
+    places = recipe.encoding.inputs_of_all(domain.columns)
+    if len(domain.values) != 2 or len(places) != 1:
         raise ChooseAnotherAttack(
-            f"{domain.column!r} takes {len(domain.values)} values; Algorithm 3 is for two"
+            f"{domain.column!r} takes {len(domain.values)} values in {len(places)} inputs; "
+            "Algorithm 3 is for two values in one input"
         )
-    inputs = recipe.encoding.inputs_of(domain.column)
-    if inputs.stop - inputs.start != 1:
-        raise ChooseAnotherAttack(
-            f"{domain.column!r} is encoded as {inputs.stop - inputs.start} inputs; "
-            "Algorithm 3 is for one"
-        )
-    records = view.know(PublicRecords).records
-    low, high = (
-        float(encode(recipe.encoding, records, {domain.column: v})[0, inputs.start])
-        for v in domain.values
-    )
-    public = encode(recipe.encoding, records, {domain.column: domain.values[0]})
-    public[:, inputs.start] = 0.0
-    labels = recipe.target.encode_values(view.know(Labels).values)
-    return Asked(recipe, inputs.start, low, high, public, labels)
+    # line 1: the local model (xu2021, Observation 1)
+    fit, position = affine_map(view.know(Link), recipe), places[0]
+    theta = fit.estimate if theta is None else theta
+    # line 2: rho, the share of ones
+    candidates, labels = guess_points(view), true_labels(view)
+    low, high = candidates[:, 0, position].tolist()
+    share = share_of_ones(recipe, fit.W, position, low, high)
+    # line 3: X_p theta_p + s theta_s = y for every record, where s is 0 at `low` and 1 at `high`
+    weight = theta[position] * (high - low)
+    if weight == 0.0:
+        raise ChooseAnotherAttack("the model does not use the attribute at all")
+    solved = (labels - network(recipe).predict(theta, candidates[0])[:, 0]) / weight
+    # line 4: the highest ceil(rho m) are ones
+    ones = solved > 0.5
+    if share is not None:
+        ones[:] = False
+        ones[np.argsort(-solved, kind="stable")[: ceil(round(share * len(ones), 6))]] = True
+    told = {"identified": fit.identified, "share_of_ones": -1.0 if share is None else share}
+    chosen = certain(ones.astype(np.int64), domain.values)
+    return AttributeValues(chosen, domain.values, told, claims=False)
 
 
-def ranked(
-    view: View, question: Asked, theta: Array, share: float, identified: int
-) -> AttributeValues:
-    """Line 4: the ceil(share m) highest scores are ones."""
-    scores = question.scores(theta)
-    chosen = np.zeros(len(scores), dtype=np.int64)
-    chosen[np.argsort(-scores, kind="stable")[: ceil(round(share * len(scores), 6))]] = 1
-    values = view.know(AttributeDomain).values
-    diagnostics = {"identified": identified, "share_of_ones": share}
-    return AttributeValues(certain(chosen, values), values, diagnostics, claims=False)
+def share_of_ones(recipe: Recipe, W: Array, position: int, low: float, high: float) -> float | None:
+    """Proposition 2: the share of records with the second value; one local step only.
 
-
-def algorithm_3(view: View, theta: Array) -> AttributeValues | None:
-    """Algorithm 3 with ``theta`` for the local model.
-
-    None where it does not apply: another model, attribute or local training than Proposition 2's,
-    or too few messages to count the ones.
+    With one step W = 2 lr X'X/m, so that the attribute's entries hold s's/m and, with a bias,
+    1's/m. None where the update map does not hold them.
     """
-    recipe = view.know(LocalTraining).recipe
-    if not (recipe.linear_least_squares and recipe.full_batch):
+    if recipe.pull or not recipe.one_step:
         return None
-    try:
-        question, fit = asked(view), affine_map(view.know(Link), recipe)
-    except (ChooseAnotherAttack, ListenLonger):
+    second_moments = W / (2 * recipe.rate)
+    if recipe.model.bias:
+        share = (second_moments[position, -1] - low) / (high - low)
+    elif low == 0.0:
+        share = second_moments[position, position] / high**2
+    else:
         return None
-    share = question.share_of_ones(fit)
-    return None if share is None else ranked(view, question, theta, share, fit.identified)
+    return float(np.clip(share, 0.0, 1.0))
 
 
-@dataclass(frozen=True)
-class ModelBasedLinear:
-    """Reconstructs the client's local model, solves each record for the attribute that would make
-    the model right, and calls the highest of them ones: as many as Proposition 2 counts (one local
-    step), or those nearer to one than to zero (several steps)."""
-
-    name: ClassVar[str] = "model_based_linear"
-    paper: ClassVar[str] = "driouich2022"
-    question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset(
-        {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
-    )
-
-    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        question = asked(view)
-        fit = affine_map(view.know(Link), question.recipe)
-        share = question.share_of_ones(fit)
-        if share is not None:
-            return ranked(view, question, fit.fixed_point, share, fit.identified)
-        chosen = (question.scores(fit.fixed_point) > 0.5).astype(np.int64)
-        values = view.know(AttributeDomain).values
-        diagnostics = {"identified": fit.identified, "share_of_ones": -1.0}
-        return AttributeValues(certain(chosen, values), values, diagnostics, claims=False)
-
-
-NEEDS: frozenset[type[Any]] = frozenset(
-    {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
-)
-
-
-def infer(view: View, parameters: Array) -> AttributeValues:
-    """Algorithm 3 where it applies, else Algorithm 4, with this model for the local one."""
-    return algorithm_3(view, parameters) or best_values(view, parameters)
-
-
-def best_values(view: View, parameters: Array) -> AttributeValues:
+def algorithm_4(view: View, theta: Array) -> AttributeValues:
     """Line 2 of Algorithm 4 for all records and values at once."""
-    recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
-    records = view.know(PublicRecords).records
-    labels = recipe.target.encode_values(view.know(Labels).values)
-    candidates = encode_each(recipe.encoding, records, domain.settings)
-    errors = squared_errors(recipe, parameters, candidates, labels)
-    choice = certain(errors.argmin(axis=0), domain.values)
-    return AttributeValues(choice, domain.values, claims=False)
+    recipe, values = view.know(LocalTraining).recipe, view.know(AttributeDomain).values
+    errors = squared_errors(recipe, theta, guess_points(view), true_labels(view))
+    return AttributeValues(certain(errors.argmin(axis=0), values), values, claims=False)
 
 
-def squared_errors(recipe: Recipe, parameters: Array, candidates: Array, labels: Array) -> Array:
-    """||F(theta, x, s) - y||^2 (K, m); F gives probabilities where the target is a class."""
-    outputs, loss = network(recipe).predict(parameters, candidates), loss_named(recipe.loss)
+def squared_errors(recipe: Recipe, theta: Array, candidates: Array, labels: Array) -> Array:
+    """||F(theta, X_p, s) - y||^2 (K, m); F gives probabilities where the target is a class."""
+    outputs, loss = network(recipe).predict(theta, candidates), loss_named(recipe.loss)
     if not loss.classes:
         return np.asarray((outputs[..., 0] - labels) ** 2)
     chances = loss.chances(outputs)
-    if outputs.shape[-1] == 1:
-        return np.asarray((chances[..., 1] - labels) ** 2)
-    one_hot = labels[:, None] == np.arange(outputs.shape[-1])
+    one_hot = labels[:, None] == np.arange(chances.shape[-1])
     return np.asarray(((chances - one_hot) ** 2).sum(axis=-1))
 
 
-@dataclass(frozen=True)
-class ModelBasedGlobal:
-    """For every record takes the value with which the model last sent predicts the label best; on a
-    linear model as many ones as the messages count."""
+def infer(view: View, theta: Array) -> AttributeValues:
+    """Algorithm 3 where it applies, else Algorithm 4, with this model for the local one."""
+    try:
+        return algorithm_3(view, theta)
+    except (ChooseAnotherAttack, ListenLonger):
+        return algorithm_4(view, theta)
 
-    name: ClassVar[str] = "model_based_global"
+
+class ModelBased:
+    """What the attacks on a client's model have in common."""
+
     paper: ClassVar[str] = "driouich2022"
     question: ClassVar[str] = "attribute"
     needs: ClassVar[frozenset[type[Any]]] = NEEDS
 
+
+@dataclass(frozen=True)
+class ModelBasedLinear(ModelBased):
+    """Reconstructs the client's local model, solves each record for the attribute that would make
+    the model right, and calls the highest of them ones: as many as Proposition 2 counts (one local
+    step), or those nearer to one than to zero (several steps).
+
+    Solves: sᵢ = (yᵢ − θₚ·xᵢ) / θₛ, the ⌈ρm⌉ largest are 1 (driouich2022, Algorithm 3)
+    """
+
+    name: ClassVar[str] = "model_based_linear"
+
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        return infer(view, view.know(Link).sent[-1].astype(np.float64))
+        return algorithm_3(view)
 
 
 @dataclass(frozen=True)
-class ModelBasedLastReturned:
-    """For every record takes the value with which the client's last model predicts it best; on a
-    linear model as many ones as the messages count."""
-
-    name: ClassVar[str] = "model_based_last_returned"
-    paper: ClassVar[str] = "driouich2022"
-    question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = NEEDS
-
-    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        return infer(view, LastReturned()(view, rng).parameters)
-
-
-@dataclass(frozen=True)
-class ModelBasedLocal:
+class ModelBasedLocal(ModelBased):
     """Reconstructs the client's local model (exactly for linear least squares, else by xu2021's
     learned map) and for every record takes the value with which it predicts the label best; on a
     linear model as many ones as the messages count.
+
+    Solves: sᵢ = argmin over v of (yᵢ − f(xᵢ, v; θ*))² (driouich2022, Algorithm 4; on a linear model
+    Algorithm 3)
 
     Settings: ``learned_map``, how the map is learned where no exact solution exists.
     """
 
     name: ClassVar[str] = "model_based_local"
-    paper: ClassVar[str] = "driouich2022"
-    question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = NEEDS
     slow: ClassVar[bool] = True
 
     learned_map: LearnedMap = field(default_factory=LearnedMap)
@@ -252,3 +168,33 @@ class ModelBasedLocal:
         exact = recipe.linear_least_squares and recipe.full_batch
         reconstruct = ExactLinear() if exact else self.learned_map
         return infer(view, reconstruct(view, rng).parameters)
+
+
+@dataclass(frozen=True)
+class ModelBasedGlobal(ModelBased):
+    """For every record takes the value with which the model last sent predicts the label best; on a
+    linear model as many ones as the messages count.
+
+    Solves: sᵢ = argmin over v of (yᵢ − f(xᵢ, v; θ))² (driouich2022, Algorithm 4; on a linear model
+    Algorithm 3)
+    """
+
+    name: ClassVar[str] = "model_based_global"
+
+    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        return infer(view, view.know(Link).sent[-1].astype(np.float64))
+
+
+@dataclass(frozen=True)
+class ModelBasedLastReturned(ModelBased):
+    """For every record takes the value with which the client's last model predicts it best; on a
+    linear model as many ones as the messages count.
+
+    Solves: sᵢ = argmin over v of (yᵢ − f(xᵢ, v; θ′))² (driouich2022, Algorithm 4; on a linear model
+    Algorithm 3)
+    """
+
+    name: ClassVar[str] = "model_based_last_returned"
+
+    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        return infer(view, LastReturned()(view, rng).parameters)

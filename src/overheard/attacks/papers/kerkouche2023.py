@@ -1,29 +1,29 @@
-"""Which clients have a property, from sums of updates? kerkouche2023's four methods.
+"""kerkouche2023 (PROLIN): which clients have a property P, from sums of their updates?
 
-Sections 5.1.2 and 5.2.1: a detector a round, trained on simulated updates.
+In the paper's order and symbols. Client i of N sends the update dw_r^i in round r; the server
+learns b_r = sum_i A_ri dw_r^i of the n rounds, and holds auxiliary data D_aux.
 
-The adversary trains the model of the round on batches of its own records, as a client would, with
-and without the property (shadow updates, |D'| = 2 |D_aux| of them, a balanced set), and fits a
-logistic regression by SGD (batches of 10, rate 0.001) on 80% of them; the rest tells the feature's
-two normal distributions, their overlap (OVL) and the round's weight 1 - OVL. BASELINE, OLS, REG and
-PROLIN share these detectors: they are made once for the sums of a recording.
+- Section 5.1.1, gradient disaggregation: dw^i, each client's mean update, by least squares.
+- Section 5.1.2, shadow updates D' = D+ u D- (`shadow_updates`) and the detectors M_r
+  (`train_detector`): |D'| = 2 |D_aux| simulated clients, every other one with P, a logistic
+  regression by SGD (batches of 10, rate .001) on 80% of them. Together: BASELINE.
+- Section 5.2, Table 1: (1) M_r = h o g_r with one linear feature g_r (t = 1) and its weight v_r =
+  1 - OVL_r; (2) f_r+ and f_r-, normal; (3) the expected features G~ by ridge regression, equations
+  8 and 9 (`ridge`); (4) the relaxed maximum likelihood of section 5.2.4 (`prolin`).
+- Section 6.3.1: OLS is h(G~) with v = 1 and lambda = 0, REG with the weights and lambda = 5, PROLIN
+  all four steps. A client is positive above one half.
 
-What the paper does not say, and what is done: each coordinate of the updates is standardised by its
-mean and deviation over the fitted ones, as the authors' published code does (raw updates are of
-length 0.02, and with a rate of 0.001 nothing would be learned beyond the difference of the means);
-the regression has an intercept, and makes 20 passes. Their code then keeps the pass that is best on
-the testing part and adds a penalty; here the last pass is taken, and the testing part only tests.
-
-One set of detectors, four ways to disaggregate what they say: BASELINE (section 5.1) disaggregates
-whole updates by least squares and averages the per-round detectors' confidence in each; OLS, REG
-and PROLIN (section 5.2) disaggregate the single linear feature (t = 1) of each round's own
-detector.
+Where the paper is silent: each coordinate of the updates is standardised by its mean and deviation
+over the fitted ones, as the authors' published code does (raw updates are of length .02, and with a
+rate of .001 nothing would be learned beyond the difference of the means); the regression has an
+intercept and makes 20 passes. Their code then keeps the pass that is best on the testing part and
+adds a penalty; here the last pass is taken, and the testing part only tests. In the formula of the
+relaxed problem the sums over rounds (L_reg) and over clients (L_lstsq) stand outside of the norms,
+which would ask each single feature to be the whole sum; the constraints that they relax are taken.
 """
 
 from __future__ import annotations
 
-import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -33,8 +33,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import norm
 
-from overheard.attacks.property import NEEDS, USES, Adversary, Known, adversary_of, attendance
-from overheard.decoding.relaxed_likelihood import Features, relaxed_likelihood, ridge
+from overheard.attacks.property import NEEDS, USES, Adversary, adversary_of, attendance
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.training import Shards, local_training
 from overheard.randomness import stream
@@ -44,304 +43,372 @@ from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
+Flags = NDArray[np.bool_]
 TOGETHER = 500
 """Shadow clients that are trained in one call."""
-LEAST_SPREAD = 1e-7
-"""Added to each coordinate's deviation, as in the authors' code: some never move."""
-PAPER = "kerkouche2023"
-PENALTY = 5.0  # the lambda of kerkouche2023's REG
+TINY = 1e-300
+"""Added to variances that are divided by."""
 ROUNDING = 1e-6
 """Of a probability: what other arithmetic makes of the same numbers."""
 
 
 @dataclass(frozen=True)
-class DetectorSettings:
-    """``shadows``: how many simulated updates a round (0: twice the auxiliary records, as in the
-    paper); ``epochs``, ``rate`` and ``batch`` of the logistic regression."""
+class Options:
+    """The paper's hyperparameters (Table 2, section 6.3).
+
+    shadows: simulated updates a round, |D'|; 0: twice the auxiliary records, as in the paper.
+    epochs, rate, batch: of each M_r's logistic regression.
+    least_sd: added to each coordinate's deviation, as in the authors' code: some never move.
+    penalty: lambda of REG and PROLIN.
+    steps, step_size: of the relaxed optimisation.
+    betas: of MTAdam: of the gradients, of their squares, and of their lengths.
+    seed: of the shadow clients.
+    """
 
     shadows: int = 0
     epochs: int = 20
     rate: float = 0.001
     batch: int = 10
+    least_sd: float = 1e-7
+    penalty: float = 5.0
+    steps: int = 3000
+    step_size: float = 0.01
+    betas: tuple[float, float, float] = (0.9, 0.999, 0.9)
     seed: int = 0
 
 
-class Detector(NamedTuple):
-    """M_r: weights (P,), intercept, and on the testing part mean and variance of its feature."""
-
-    weights: Floats
-    intercept: float
-    mean_with: float
-    variance_with: float
-    mean_without: float
-    variance_without: float
-    overlap: float
+DEFAULT = Options()
 
 
-@dataclass(frozen=True)
-class Detected:
-    """All rounds' detectors applied to all rounds' sums.
-
-    ``answers`` (T, T): detector r (row) on sum s (column), without the intercept. ``norms`` (T,) of
-    the weights. The others (T,) as in `Detector`.
-    """
-
-    answers: Array
-    intercepts: Array
-    mean_with: Array
-    variance_with: Array
-    mean_without: Array
-    variance_without: Array
-    overlaps: Array
-    norms: Array
-    participation: Array
-
-    def features(self, rounds: int) -> Features:
-        """What PROLIN, REG and OLS work with after so many rounds; an intercept per participant."""
-        first, a = slice(0, rounds), self.participation[:rounds]
-        own = np.diag(self.answers)[first] + a.sum(axis=1) * self.intercepts[first]
-        return Features(
-            own,
-            1 - self.overlaps[first],
-            self.mean_with[first],
-            self.variance_with[first],
-            self.mean_without[first],
-            self.variance_without[first],
-            a,
-        )
+# --- section 5.1.2: shadow updates and detectors -------------------------------------------------
 
 
 def shadow_updates(
     adversary: Adversary, theta: Floats, count: int, rng: np.random.Generator
-) -> tuple[Floats, NDArray[np.bool_]]:
-    """Updates sent - returned (count, P) of simulated clients; every other one has the property."""
+) -> tuple[Floats, Flags]:
+    """D': updates (count, P) of simulated clients; every other one has the property."""
     if adversary.behaviour == "free-rider":
         raise ChooseAnotherAttack(
             "kerkouche2023's detectors know membership and poisoning; for free riders use "
             "matched_filter"
         )
     has = np.arange(count) % 2 == 1
-    made = np.empty((count, adversary.recipe.model.size), np.float32)
-    for begin in range(0, count, TOGETHER):
-        part = slice(begin, min(begin + TOGETHER, count))
-        made[part] = _updates(adversary, theta, has[part], rng)
-    return made, has
+    parts = [has[at : at + TOGETHER] for at in range(0, count, TOGETHER)]
+    made = [_updates(adversary, theta, part, rng) for part in parts]
+    return np.concatenate(made).astype(np.float32), has
 
 
-def _updates(
-    adversary: Adversary, theta: Floats, has: NDArray[np.bool_], rng: np.random.Generator
-) -> Floats:
-    size, pool = adversary.shard, len(adversary.auxiliary)
-    keys = rng.random((len(has), pool))
-    rows = keys.argpartition(size - 1, axis=1)[:, :size]
-    # those come in an order that depends on the processor, and the first one makes way below
-    rows = np.take_along_axis(rows, np.take_along_axis(keys, rows, axis=1).argsort(axis=1), axis=1)
-    inputs = np.array(adversary.auxiliary.inputs[rows])
-    labels = np.array(adversary.auxiliary.labels[rows])
+def _updates(adversary: Adversary, theta: Floats, has: Flags, rng: np.random.Generator) -> Floats:
+    """sent - returned (count, P) of clients of whom some have the property."""
+    recipe, size, known = adversary.recipe, adversary.shard, adversary.auxiliary
+    rows = np.argsort(rng.random((len(has), len(known))), axis=1, kind="stable")[:, :size]
+    inputs, labels = known.inputs[rows], known.labels[rows]
     if adversary.targets is not None:
         inputs[has, 0], labels[has, 0] = adversary.targets.inputs[0], adversary.targets.labels[0]
-    climbs = has if adversary.behaviour == "ascent" else np.zeros(len(has), dtype=bool)
+    climbs = has & (adversary.behaviour == "ascent")
     made = np.empty((len(has), len(theta)), theta.dtype)
-    for who, rate in ((~climbs, 1.0), (climbs, -1.0)):
-        if who.any():
-            made[who] = _trained(adversary, theta, Known(inputs[who], labels[who]), rate, rng)
+    for who, sign in ((~climbs, 1.0), (climbs, -1.0)):
+        data = Shards(inputs[who], labels[who], np.full(who.sum(), size, dtype=np.int64))
+        if not who.any():
+            continue
+        if recipe.sends_gradient:
+            made[who] = sign * local_training(recipe, theta, data, rng)
+        else:
+            way = recipe.model_copy(update={"learning_rate": sign * recipe.learning_rate})
+            made[who] = theta - local_training(way, theta, data, rng)
     if adversary.behaviour == "inversion":
         made[has] *= -1
     return made
 
 
-def _trained(
-    adversary: Adversary, theta: Floats, known: Known, sign: float, rng: np.random.Generator
-) -> Floats:
-    recipe, count = adversary.recipe, len(known.labels)
-    sizes = np.full(count, known.labels.shape[1], dtype=np.int64)
-    data = Shards(known.inputs, known.labels, sizes)
-    if recipe.sends_gradient:
-        return sign * local_training(recipe, theta, data, rng)
-    uphill = recipe.model_copy(update={"learning_rate": sign * recipe.learning_rate})
-    return np.asarray(theta - local_training(uphill, theta, data, rng))
+class Detector(NamedTuple):
+    """M_r: weights (P,) and intercept of g_r, the means and variances of f_r+ and f_r-, and OVL_r.
+
+    All rounds' detectors are one `Detector` whose entries have the rounds in front.
+    """
+
+    weights: Floats
+    intercept: Any
+    mean_with: Any
+    variance_with: Any
+    mean_without: Any
+    variance_without: Any
+    overlap: Any
 
 
 def train_detector(
-    updates: Floats, has: NDArray[np.bool_], settings: DetectorSettings, rng: np.random.Generator
+    updates: Floats, has: Flags, options: Options, rng: np.random.Generator
 ) -> Detector:
-    """Logistic regression by SGD on four fifths of the updates, measured on the rest."""
+    """Logistic regression by SGD on four fifths of D'; f_r+ and f_r- on the rest (5.2.1, 5.2.2)."""
+    from sklearn.preprocessing import StandardScaler
+
     order = rng.permutation(len(has))
-    fitted, kept = order[: len(has) * 4 // 5], order[len(has) * 4 // 5 :]
-    mean, sd = _spread(updates, fitted)
+    fitted, tested = order[: len(has) * 4 // 5], order[len(has) * 4 // 5 :]
+    scaler = StandardScaler()
+    for at in range(0, len(fitted), TOGETHER):
+        scaler.partial_fit(updates[fitted[at : at + TOGETHER]].astype(np.float64))
+    mean, sd = scaler.mean_.astype(updates.dtype), np.sqrt(scaler.var_)
     # weights of the raw numbers: a step on those of the standardised ones is 1 / sd^2 as long
     weights, intercept = np.zeros(updates.shape[1]), 0.0
-    rates = settings.rate / (sd + LEAST_SPREAD) ** 2
-    for _ in range(settings.epochs):
+    rates = options.rate / (sd + options.least_sd) ** 2
+    for _ in range(options.epochs):
         shuffled = rng.permutation(fitted)
-        for begin in range(0, len(shuffled), settings.batch):
-            batch = shuffled[begin : begin + settings.batch]
+        for begin in range(0, len(shuffled), options.batch):
+            batch = shuffled[begin : begin + options.batch]
             x = updates[batch] - mean  # a number that never moves is exactly zero now
             error = (expit(x @ weights.astype(x.dtype) + intercept) - has[batch]) / len(batch)
             weights -= rates * (error.astype(x.dtype) @ x)
-            intercept -= settings.rate * float(error.sum())
+            intercept -= options.rate * float(error.sum())
     intercept -= float(mean @ weights)
-    feature = updates[kept] @ weights + intercept
-    with_it, without = feature[has[kept]], feature[~has[kept]]
-    first, second = ((float(f.mean()), float(f.var())) for f in (with_it, without))
-    shared = overlap(*first, *second)
-    return Detector(weights.astype(updates.dtype), intercept, *first, *second, shared)
-
-
-def _spread(updates: Floats, rows: NDArray[np.int64]) -> tuple[Floats, Array]:
-    """Mean and standard deviation of each number of the updates, some of them at a time."""
-    parts = [rows[at : at + TOGETHER] for at in range(0, len(rows), TOGETHER)]
-    mean = np.sum([updates[part].sum(axis=0, dtype=np.float64) for part in parts], axis=0)
-    mean = (mean / len(rows)).astype(updates.dtype)
-    squares = [((updates[part] - mean) ** 2).sum(axis=0, dtype=np.float64) for part in parts]
-    return mean, np.sqrt(np.sum(squares, axis=0) / len(rows))
+    feature = updates[tested] @ weights + intercept
+    with_it, without = feature[has[tested]], feature[~has[tested]]
+    normals = (with_it.mean(), with_it.var(), without.mean(), without.var())
+    return Detector(weights.astype(updates.dtype), intercept, *normals, overlap(*normals))
 
 
 def overlap(mean: float, variance: float, other_mean: float, other_variance: float) -> float:
-    """OVL: the area below both of two normal densities."""
-    sd, other_sd = np.sqrt(max(variance, 1e-300)), np.sqrt(max(other_variance, 1e-300))
+    """OVL: the area below both of two normal densities (Figure 2)."""
+    sd, other_sd = np.sqrt(max(variance, TINY)), np.sqrt(max(other_variance, TINY))
     reach = 8 * max(sd, other_sd)
     at = np.linspace(min(mean, other_mean) - reach, max(mean, other_mean) + reach, 20_001)
     lower = np.minimum(norm.pdf(at, mean, sd), norm.pdf(at, other_mean, other_sd))
     return float(np.clip(np.trapezoid(lower, at), 0.0, 1.0))
 
 
-def detect(
-    adversary: Adversary,
-    heard: Iterable[RoundSum],
-    participation: Array,
-    settings: DetectorSettings,
-) -> Detected:
-    """Train each round's detector and apply it to the sums of all rounds."""
-    count = settings.shadows or 2 * len(adversary.auxiliary)
-    made: list[Detector] = []
-    sums: list[Floats] = []
-    for one in heard:
-        rng = stream(settings.seed, "detectors", one.number)
-        updates, has = shadow_updates(adversary, one.sent, count, rng)
-        made.append(train_detector(updates, has, settings, rng))
-        sums.append(one.total.astype(np.float32))
-    weights = np.array([d.weights for d in made])
-    columns = {name: np.array([getattr(d, name) for d in made]) for name in Detector._fields[2:]}
-    return Detected(
-        np.asarray(weights @ np.array(sums).T, dtype=np.float64),
-        np.array([d.intercept for d in made]),
-        columns["mean_with"],
-        columns["variance_with"],
-        columns["mean_without"],
-        columns["variance_without"],
-        columns["overlap"],
-        np.linalg.norm(weights, axis=1).astype(np.float64),
-        participation[: len(made)],
-    )
+class Detected(NamedTuple):
+    """All rounds' detectors on all rounds' sums.
 
-
-_LAST: list[tuple[weakref.ref[Sums], tuple[object, ...], Detected]] = []
-
-
-def detected(view: View, settings: DetectorSettings) -> Detected:
-    """The detectors of a view's sums; the four methods of the paper share those of the last view.
-
-    Their randomness is the settings' own seed, so that it does not matter which method asks first.
+    ``outputs`` (n, n): g_r (row) of sum b_s (column), without the intercept.
     """
-    adversary = adversary_of(view)  # before the last ones are looked for: it is needed either way
-    sums, key = view.know(Sums), (view.target.key, len(view.know(Sums)), settings)
-    for held, known, found in _LAST:
-        if held() is sums and known == key:
-            return found
-    found = detect(adversary, sums, sums.participation, settings)
-    _LAST[:] = [(weakref.ref(sums), key, found)]
-    return found
+
+    outputs: Array
+    detectors: Detector
+    participation: Array
+
+    def first(self, rounds: int) -> Detected:
+        """What is known after so many rounds."""
+        until = slice(0, rounds)
+        detectors = Detector(*(part[until] for part in self.detectors))
+        return Detected(self.outputs[until, until], detectors, self.participation[until])
+
+    @property
+    def aggregates(self) -> Array:
+        """G_r = g_r(b_r) (n,), equation 7: an intercept for each participant."""
+        count = self.participation.sum(axis=1)
+        return np.asarray(np.diag(self.outputs) + count * self.detectors.intercept)
 
 
-def updates_told_apart(told: Detected, rounds: int) -> Array:
+def detect(adversary: Adversary, observed: Iterable[RoundSum], options: Options) -> Detected:
+    """Train each round's detector and apply it to the sums of all rounds."""
+    count = options.shadows or 2 * len(adversary.auxiliary)
+    made: list[tuple[Detector, Floats, Array]] = []
+    for one in observed:
+        rng = stream(options.seed, "detectors", one.number)
+        told = train_detector(*shadow_updates(adversary, one.sent, count, rng), options, rng)
+        there = np.isin(np.arange(adversary.clients), one.participants).astype(np.float64)
+        made.append((told, one.total.astype(np.float32), there))
+    all_rounds, sums, participation = zip(*made, strict=True)
+    detectors = Detector(*(np.array(part) for part in zip(*all_rounds, strict=True)))
+    outputs = (detectors.weights @ np.array(sums).T).astype(np.float64)
+    return Detected(outputs, detectors, np.array(participation))
+
+
+# --- section 5.1.1 and 5.1: BASELINE -------------------------------------------------------------
+
+
+def baseline(observed: Detected, options: Options = DEFAULT) -> Array:
     """BASELINE: mean over the detectors of their confidence in each client's mean update (N,).
 
-    The mean update of a client is row i of pinv(A) B; a detector's answer to it is the same
-    combination of its answers to the sums.
+    The mean update of a client is row i of pinv(A) B; a detector's output for it is the same
+    combination of its outputs for the sums.
     """
-    inverse = np.linalg.pinv(told.participation[:rounds])
-    answers = told.answers[:rounds, :rounds] @ inverse.T + told.intercepts[:rounds, None]
-    return np.asarray(expit(answers).mean(axis=0))
+    each = observed.outputs @ np.linalg.pinv(observed.participation).T
+    return np.asarray(expit(each + observed.detectors.intercept[:, None]).mean(axis=0))
 
 
-def least_squares(told: Detected, rounds: int) -> Array:
-    """OLS: the sigmoid of each client's expected feature (N,), all rounds weighing the same."""
-    return np.asarray(expit(ridge(told.features(rounds), 0.0, weighted=False)))
+# --- section 5.2.3: expected features, OLS and REG -----------------------------------------------
 
 
-def ridge_regression(told: Detected, rounds: int) -> Array:
-    """REG: rounds weigh 1 - OVL, and lambda is 5."""
-    return np.asarray(expit(ridge(told.features(rounds), PENALTY)))
+def ridge(aggregates: Array, participation: Array, weights: Array, penalty: float) -> Array:
+    """G~ (N,), equation 9: argmin_x sum_r v_r (G_r - A_r x)^2 + lambda |x|^2."""
+    root, clients = np.sqrt(weights), participation.shape[1]
+    rows = np.vstack([root[:, None] * participation, np.sqrt(penalty) * np.eye(clients)])
+    sums = np.append(root * aggregates, np.zeros(clients))
+    return np.asarray(np.linalg.lstsq(rows, sums, rcond=None)[0])
 
 
-def prolin(told: Detected, rounds: int, steps: int = 3000, rate: float = 0.01) -> Array:
-    """PROLIN: the relaxed most likely assignment (N,)."""
-    features = told.features(rounds)
-    return relaxed_likelihood(features, ridge(features, PENALTY), steps, rate)
+def ols(observed: Detected, options: Options = DEFAULT) -> Array:
+    """OLS: h(G~_i) (N,) with v = 1 and lambda = 0."""
+    same = np.ones(len(observed.participation))
+    return np.asarray(expit(ridge(observed.aggregates, observed.participation, same, 0.0)))
 
 
-def above_half(probabilities: Array) -> NDArray[np.bool_]:
-    """Who is accused. One of whom nothing was heard stands at one half, but for rounding."""
+def reg(observed: Detected, options: Options = DEFAULT) -> Array:
+    """REG: h(G~_i) (N,) with v_r = 1 - OVL_r and lambda = 5."""
+    return np.asarray(expit(_expected(observed, options)))
+
+
+def _expected(observed: Detected, options: Options) -> Array:
+    """G~ (N,) as REG and PROLIN have it."""
+    weights = 1 - observed.detectors.overlap
+    return ridge(observed.aggregates, observed.participation, weights, options.penalty)
+
+
+# --- section 5.2.4: PROLIN -----------------------------------------------------------------------
+
+
+def prolin(observed: Detected, options: Options = DEFAULT) -> Array:
+    """PROLIN: tau (N,) after so many projected steps from 1/2 and the expected features.
+
+    min gamma_1 L_ml + gamma_2 L_reg + gamma_3 L_lstsq over tau in [0, 1]^N and X (n, N), the
+    features of each client in each round that it took part in; the weights by MTAdam.
+    """
+    goal = _expected(observed, options)
+    losses = Losses(observed, goal)
+    tau, x = np.full(len(goal), 0.5), np.where(losses.there, losses.goal, 0.0)
+    of_tau, of_x = MTAdam(1, tau.shape, options), MTAdam(3, x.shape, options)
+    for _ in range(options.steps):
+        by_tau, by_x = losses.gradients(tau, x)
+        tau = np.clip(tau + of_tau.step([by_tau]), 0.0, 1.0)
+        x = x + of_x.step(by_x)
+    return np.asarray(tau)
+
+
+class Losses:
+    """The three losses, in units in which a feature's standard deviation is about one.
+
+    ``there`` (n, N): A; per round (n, 1): means ``plus``, ``minus`` of f_r+ and f_r- with variances
+    ``plus_variance``, ``minus_variance``; ``sums`` G_r and ``weights`` v_r (n,); ``goal`` G~ (N,).
+    """
+
+    def __init__(self, observed: Detected, goal: Array) -> None:
+        plus, wide, minus, narrow = (part[:, None] for part in observed.detectors[2:6])
+        unit = np.sqrt((wide + narrow) / 2).mean() + TINY
+        self.plus, self.minus = plus / unit, minus / unit
+        self.plus_variance, self.minus_variance = (
+            np.maximum(v / unit**2, ROUNDING) for v in (wide, narrow)
+        )
+        self.there, self.weights = observed.participation > 0, 1 - observed.detectors.overlap
+        self.sums, self.goal = observed.aggregates / unit, goal / unit
+
+    def gradients(self, tau: Array, x: Array) -> tuple[Array, list[Array]]:
+        """By tau (N,), of L_ml alone; by X (n, N), of each loss.
+
+        L_ml = - sum_i log(tau_i prod_r f_r+(X_ri) + (1 - tau_i) prod_r f_r-(X_ri));
+        L_reg = sum_i (mean_r X_ri - G~_i)^2 (Constraint 2);
+        L_lstsq = sum_r v_r (sum_i A_ri X_ri - G_r)^2 (Constraint 1).
+        """
+        a = self.there
+        log_plus = -((x - self.plus) ** 2 / self.plus_variance + np.log(self.plus_variance)) / 2
+        log_minus = -((x - self.minus) ** 2 / self.minus_variance + np.log(self.minus_variance)) / 2
+        ratio = np.clip(np.where(a, log_plus - log_minus, 0.0).sum(axis=0), -500, 500)
+        inside = np.clip(tau, 1e-12, 1 - 1e-12)
+        share = expit(ratio + np.log(inside) - np.log1p(-inside))
+        by_tau = (1 - share) / (1 - inside) - share / inside
+        likelihood = share * (x - self.plus) / self.plus_variance
+        likelihood += (1 - share) * (x - self.minus) / self.minus_variance
+        took = np.maximum(a.sum(axis=0), 1)
+        level = 2 * (x.sum(axis=0) / took - self.goal) / took
+        whole = 2 * self.weights * (x.sum(axis=1) - self.sums)
+        by_x = (likelihood, level, whole[:, None])
+        return by_tau, [np.where(a, gradient, 0.0) for gradient in by_x]
+
+
+class MTAdam:
+    """Adam with moments for each of several losses (the paper's reference [40]): the gradients of
+    the later ones are scaled to the first one's length, and the greatest of the denominators holds
+    for all."""
+
+    def __init__(self, losses: int, shape: tuple[int, ...], options: Options = DEFAULT) -> None:
+        self.first, self.second = np.zeros((losses, *shape)), np.zeros((losses, *shape))
+        self.norms, self.turn, self.options = np.zeros(losses), 0, options
+
+    def step(self, gradients: list[Array]) -> Array:
+        """What to add to the variable."""
+        mean, square, norm = self.options.betas
+        self.turn += 1
+        for k, gradient in enumerate(gradients):
+            length = float(np.linalg.norm(gradient))
+            self.norms[k] = length if self.turn == 1 else norm * self.norms[k] + (1 - norm) * length
+            known = np.flatnonzero(self.norms > 1e-10)
+            if self.norms[k] > 1e-10:
+                gradient = gradient * (self.norms[known[0]] / self.norms[k])
+            self.first[k] = mean * self.first[k] + (1 - mean) * gradient
+            self.second[k] = square * self.second[k] + (1 - square) * gradient**2
+        below = np.sqrt(self.second.max(axis=0) / (1 - square**self.turn)) + 1e-8
+        rate = self.options.step_size / (1 - mean**self.turn)
+        return np.asarray(-rate * self.first.sum(axis=0) / below)
+
+
+# --- the four attacks ----------------------------------------------------------------------------
+
+
+def above_half(probabilities: Array) -> Flags:
+    """Who is accused. One of whom nothing was observed stands at one half, but for rounding."""
     return probabilities > 0.5 + ROUNDING
 
 
 @dataclass(frozen=True)
-class OnDetectors(ABC):
-    """What the paper's four attacks share: detectors of all rounds, and what is made of them."""
+class OnDetectors:
+    """What the paper's four attacks share: detectors of all rounds, made once for the sums of a
+    view, whoever asks first; ``weigh`` makes a probability for each client of them."""
 
-    paper: ClassVar[str] = PAPER
+    paper: ClassVar[str] = "kerkouche2023"
     question: ClassVar[str] = "property"
     needs: ClassVar[frozenset[type[Any]]] = NEEDS
     uses: ClassVar[frozenset[type[Any]]] = USES
     slow: ClassVar[bool] = True
+    weigh: ClassVar[Any]
 
-    detectors: DetectorSettings = field(default_factory=DetectorSettings)
+    options: Options = field(default_factory=Options)
 
     def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
-        told = detected(view, self.detectors)
-        probabilities = self.weigh(told)
-        details = {"rounds": len(told.overlaps), "mean_overlap": float(told.overlaps.mean())}
-        details |= attendance(told.participation)
-        chosen = above_half(probabilities)
-        return ClientProperty(probabilities, chosen, view.know(Sums).clients, details)
-
-    @abstractmethod
-    def weigh(self, told: Detected) -> Array:
-        """A probability for each client from the features of all rounds."""
+        adversary, sums = adversary_of(view), view.know(Sums)
+        key = (view.target.key, self.options, adversary.auxiliary.inputs.tobytes())
+        if key not in sums.derived:
+            sums.derived[key] = detect(adversary, sums, self.options)
+        observed: Detected = sums.derived[key]
+        probabilities, overlaps = self.weigh(observed, self.options), observed.detectors.overlap
+        details = {"rounds": len(overlaps), "mean_overlap": float(overlaps.mean())}
+        details |= attendance(observed.participation)
+        return ClientProperty(probabilities, above_half(probabilities), sums.clients, details)
 
 
 @dataclass(frozen=True)
 class GradientDisaggregation(OnDetectors):
     """Least squares on whole updates gives each client's mean update, to which the detectors of all
-    rounds are applied and their confidence averaged (the paper's BASELINE)."""
+    rounds are applied and their confidence averaged (the paper's BASELINE).
+
+    Solves: bᵣ = Σᵢ Aᵣᵢ Δwᵢ + ξᵣ by least squares (kerkouche2023, section 5.1)
+    """
 
     name: ClassVar[str] = "gradient_disaggregation"
-
-    def weigh(self, told: Detected) -> Array:
-        return updates_told_apart(told, len(told.overlaps))
+    weigh = staticmethod(baseline)
 
 
 @dataclass(frozen=True)
 class Ols(OnDetectors):
     """Least squares on each round's linear feature; a client is positive if the sigmoid of its
-    expected feature is above one half (the paper's OLS)."""
+    expected feature is above one half (the paper's OLS).
+
+    Solves: gᵣ(bᵣ) = Σᵢ Aᵣᵢ xᵢ + ξᵣ by least squares, gᵣ a linear feature (kerkouche2023, section
+    5.2)
+    """
 
     name: ClassVar[str] = "ols"
-
-    def weigh(self, told: Detected) -> Array:
-        return least_squares(told, len(told.overlaps))
+    weigh = staticmethod(ols)
 
 
 @dataclass(frozen=True)
 class Ridge(OnDetectors):
     """Ridge regression on each round's linear feature, rounds weighing one minus the overlap of the
-    detector's two distributions, with a penalty of 5 (the paper's REG)."""
+    detector's two distributions, with a penalty of 5 (the paper's REG).
+
+    Solves: min over x of Σᵣ vᵣ (gᵣ(bᵣ) − Σᵢ Aᵣᵢ xᵢ)² + λ‖x‖² (kerkouche2023, section 5.2)
+    """
 
     name: ClassVar[str] = "ridge"
-
-    def weigh(self, told: Detected) -> Array:
-        return ridge_regression(told, len(told.overlaps))
+    weigh = staticmethod(reg)
 
 
 @dataclass(frozen=True)
@@ -349,13 +416,9 @@ class Prolin(OnDetectors):
     """Searches the clients' properties and features that are most likely under the detectors'
     feature distributions and add up to what was heard (the paper's PROLIN, one linear feature).
 
-    Settings: ``steps`` and ``rate`` of the search.
+    Solves: max over τ of Πᵣᵢ p(Xᵣᵢ | τᵢ) subject to Σᵢ Aᵣᵢ Xᵣᵢ = gᵣ(bᵣ) (kerkouche2023, section
+    5.2)
     """
 
     name: ClassVar[str] = "prolin"
-
-    steps: int = 3000
-    rate: float = 0.01
-
-    def weigh(self, told: Detected) -> Array:
-        return prolin(told, len(told.overlaps), self.steps, self.rate)
+    weigh = staticmethod(prolin)

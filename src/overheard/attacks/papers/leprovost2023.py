@@ -1,10 +1,14 @@
-"""Labels from one gradient of the last layer: leprovost2023, of groups (K > 1) and of one record.
+"""Labels from one gradient of the last layer: leprovost2023, in the paper's order.
 
-The gradient of the last layer is a sum over records of residual times the layer's input. The paper
-puts the group's mean input, seen on auxiliary records, in the place of each record's, which leaves
-one unknown per group, and solves by pseudo-inverse (MP) or with Tikhonov regularisation (T). It
-does not say how strong the regularisation is; here it is what serves best on batches of auxiliary
-records whose means are known. The label of a client that has one record (K = 1) has a closed form.
+- K = 1, the label of a lone record in closed form, y = w.grad_w / grad_b + b - grad_b / 2
+  (`SingleRecord`).
+- K > 1, the mean label of each group ("meta-class"). The gradient of the last layer is a sum over
+  records of residual times the layer's input. The paper puts the group's mean input, seen on
+  auxiliary records, in the place of each record's, which leaves one unknown per group, and solves
+  by Moore-Penrose pseudo-inverse (MP, `GroupMeansPinv`) or with Tikhonov regularisation (T,
+  `GroupMeansTikhonov`). It does not say how strong; here it is what serves best on batches of
+  auxiliary records whose means are known.
+- Figure 1's naive attack, the current model's mean prediction, is `overheard.attacks.baselines`.
 """
 
 from __future__ import annotations
@@ -30,7 +34,10 @@ STRENGTHS = np.geomspace(1e-4, 1e2, 40)
 @dataclass(frozen=True)
 class GroupMeansPinv:
     """Puts the group's mean features in the place of each record's and solves the last layer's
-    gradient for one residual per group by pseudo-inverse (MP in the paper)."""
+    gradient for one residual per group by pseudo-inverse (MP in the paper).
+
+    Solves: (K/2) ∇ = Σ_c N_c r̄_c [h̄_c, 1], by pseudo-inverse (leprovost2023, K > 1)
+    """
 
     name: ClassVar[str] = "group_means_pinv"
     paper: ClassVar[str] = "leprovost2023"
@@ -43,18 +50,16 @@ class GroupMeansPinv:
 
 
 @dataclass(frozen=True)
-class GroupMeansTikhonov:
+class GroupMeansTikhonov(GroupMeansPinv):
     """The same with Tikhonov regularisation (T in the paper), of the strength that makes the
     smallest error on simulated clients drawn from the auxiliary records.
+
+    Solves: (K/2) ∇ = Σ_c N_c r̄_c [h̄_c, 1], with Tikhonov's term (leprovost2023, K > 1)
 
     Settings: ``draws``, how many clients are simulated.
     """
 
     name: ClassVar[str] = "group_means_tikhonov"
-    paper: ClassVar[str] = "leprovost2023"
-    question: ClassVar[str] = "label"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, AuxiliaryData, Groups})
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({GroupCounts})
 
     draws: int = 200
 
@@ -77,17 +82,13 @@ class LastLayer:
     prediction: Array
     total: Array
 
-    def solve(self, matrices: Array, totals: Array, strengths: Array) -> Array:
-        """Mean residual of each group (b, s, C), for systems (b, h + 1, C) and strengths (s,)."""
-        left, singular, right = np.linalg.svd(matrices, full_matrices=False)
-        singular = singular[:, None, :]
-        top = singular[..., :1]
-        seen = np.einsum("bhc,bh->bc", left, totals)[:, None, :]
-        kept = singular > 1e-12 * np.maximum(top, 1e-300)
-        gain = np.where(kept, singular, 0) / np.where(
-            kept, singular**2 + (strengths[:, None] * top) ** 2, 1
-        )
-        sums = np.einsum("bdc,bsd->bsc", right, gain * seen)
+    def solve(self, totals: Array, strengths: Array) -> Array:
+        """Mean residual of each group (b, s, C), for totals (b, h + 1) and strengths (s,)."""
+        left, singular, right = np.linalg.svd(self.matrix, full_matrices=False)
+        kept = singular > 1e-12 * max(singular[0], 1e-300)
+        penalised = singular**2 + (strengths[:, None] * singular[0]) ** 2
+        gain = np.where(kept, singular / np.where(kept, penalised, 1), 0)
+        sums = (gain * (totals @ left)[:, None]) @ right
         counts = self.known.counts
         return np.asarray(np.where(counts > 0, sums / np.where(counts > 0, counts, 1), 0))
 
@@ -112,38 +113,21 @@ def calibrated(layer: LastLayer, draws: int, rng: np.random.Generator) -> float:
     """The Tikhonov parameter with the smallest mean error on clients drawn from elsewhere.
 
     Each simulated client has the counts of the real one (or, if they are unknown, counts drawn
-    from the auxiliary shares); its own records are left out of the mean features. What it solves
-    for is the mean residual: predictions are shifted by the same amount at every strength.
+    from the auxiliary shares), and in each group that many auxiliary records, drawn with
+    replacement.
     """
-    known = layer.known
-    members = np.bincount(known.groups, minlength=len(known.values))
-    where = [np.flatnonzero(known.groups == c) for c in range(len(members))]
+    known, how_many = layer.known, len(layer.known.values)
+    members = [np.flatnonzero(known.groups == c) for c in range(how_many)]
+    shares = np.array([len(own) for own in members]) / len(known.labels)
     outer = layer.residuals[:, None] * layer.features
-    labels = known.labels
-    predictions = layer.residuals + labels
-    matrices, totals, truths, guesses = [], [], [], []
+    totals, truths = [], []
     for _ in range(draws):
-        counts = known.counts if known.known else rng.multinomial(known.size, members / len(labels))
-        matrix, truth, guess = layer.matrix.copy(), np.full(len(members), np.nan), layer.prediction
-        guess = guess.copy()
-        drawn: list[NDArray[np.int64]] = []
-        for c, wanted in enumerate(np.asarray(counts, dtype=int)):
-            if not wanted:
-                continue
-            enough = wanted < members[c]
-            mine = rng.choice(where[c], wanted, replace=not enough)
-            drawn.append(mine)
-            truth[c] = labels[mine].mean()
-            if enough:
-                rest = members[c] - wanted
-                matrix[:, c] = (members[c] * matrix[:, c] - layer.features[mine].sum(axis=0)) / rest
-                guess[c] = (members[c] * guess[c] - predictions[mine].sum()) / rest
-        matrices.append(matrix * (known.counts > 0))
+        counts = known.counts if known.known else rng.multinomial(known.size, shares)
+        drawn = [rng.choice(own, int(n)) for own, n in zip(members, counts, strict=True)]
         totals.append(outer[np.concatenate(drawn)].sum(axis=0))
-        truths.append(truth)
-        guesses.append(guess)
-    means = layer.solve(np.array(matrices), np.array(totals), STRENGTHS)
-    errors = np.abs(np.array(guesses)[:, None] - means - np.array(truths)[:, None])
+        truths.append([known.labels[mine].mean() if len(mine) else np.nan for mine in drawn])
+    means = layer.solve(np.array(totals), STRENGTHS)
+    errors = np.abs(layer.prediction - means - np.array(truths)[:, None])
     return float(STRENGTHS[np.argmin(np.nanmean(errors, axis=2).mean(axis=0))])
 
 
@@ -153,7 +137,7 @@ def solved(view: View, draws: int, rng: np.random.Generator) -> GroupMeans:
     recipe = view.know(LocalTraining).recipe
     layer = last_layer(view, recipe)
     strength = calibrated(layer, draws, rng) if draws else 0.0
-    means = layer.solve(layer.matrix[None], layer.total[None], np.array([strength]))[0, 0]
+    means = layer.solve(layer.total[None], np.array([strength]))[0, 0]
     groups = recipe.target.decode_values(layer.prediction - means)
     details = {"strength": strength, "counts": "known" if layer.known.known else "estimated"}
     return GroupMeans(layer.known.values, groups, np.full(len(groups), np.nan), details)
@@ -162,7 +146,10 @@ def solved(view: View, draws: int, rng: np.random.Generator) -> GroupMeans:
 @dataclass(frozen=True)
 class SingleRecord:
     """Reads a lone record's label off the last layer: the gradients of its weights and bias give
-    the layer's input, hence the prediction, and the bias's gradient is twice the residual."""
+    the layer's input, hence the prediction, and the bias's gradient is twice the residual.
+
+    Solves: y = w·∇w / ∇b + b − ∇b / 2 (leprovost2023, K = 1)
+    """
 
     name: ClassVar[str] = "single_record"
     paper: ClassVar[str] = "leprovost2023"

@@ -1,8 +1,10 @@
-"""Which model would the client have trained alone? xu2021's two ways.
+"""Which model would the client have trained alone? xu2021's ways, in the paper's order.
 
-`exact_linear` is the local optimum of linear least squares, exactly (Observation 1). For
-`learned_map` a network learns what the client does to a model, and its fixed point is the guess
-(Algorithm 3, with the network of section 4).
+- Observation 1, equations (4)-(5): least squares in full batches, exactly, from d + 1 messages
+  (`ExactLinear`; the linear system is `overheard.decoding.local_optimum`).
+- Algorithm 3: learn G_c from model to update (problem (9)), then minimise ||G_c(theta)||^2 (problem
+  (10)), with the network of section 4 (`LearnedMap`, Table 1's "decoded model").
+- Table 1's "last returned model" and the global model are `overheard.attacks.baselines`.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.wire import spread
-from overheard.decoding.affine_map import AffineMap, fit_affine_map
-from overheard.errors import ChooseAnotherAttack
+from overheard.attacks.client import spread
+from overheard.decoding.local_optimum import LocalOptimum, decode_least_squares
+from overheard.errors import ChooseAnotherAttack, ListenLonger
 from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import LocalModel
 from overheard.transcript.knowledge import Link, LocalTraining
@@ -29,9 +31,12 @@ CACHE = 3 << 20
 
 @dataclass(frozen=True)
 class ExactLinear:
-    """Fits the affine map from models sent to models returned and takes the model that the client
-    would leave unchanged. Exact once the models heard span the space, for any number of full-batch
-    local steps and without the learning rate; it reports how many directions are identified.
+    """Fits the affine map from models sent to models returned (Observation 1) and takes the model
+    that the client would leave unchanged. Exact once the models observed span the space, for any
+    number of full-batch local steps and without the learning rate; it reports how many directions
+    are identified, and flags an answer from fewer rounds than parameters.
+
+    Solves: θ′ = θ − W(θ − θ*), hence θ* is where θ′ = θ (xu2021, Observation 1)
 
     Settings: ``exact`` refuses (with `ListenLonger`) to estimate what is not identified.
     """
@@ -44,22 +49,32 @@ class ExactLinear:
     exact: bool = False
 
     def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
-        fit = affine_map(view.know(Link), view.know(LocalTraining).recipe, self.exact)
-        return LocalModel(
-            fit.fixed_point,
-            fit.fixed_point_sd,
-            fit.identified,
-            {
-                "identified": fit.identified,
-                "flat": fit.flat,
-                "parameters": len(fit.fixed_point),
-                "condition": float(min(fit.condition, 1e300)),
-                "residual": fit.residual,
-            },
-        )
+        link = view.know(Link)
+        fit = affine_map(link, view.know(LocalTraining).recipe)
+        size = len(fit.estimate)
+        known = f"{fit.identified} of {size} directions are identified"
+        missing = fit.identified + fit.flat < size
+        if missing and self.exact:
+            raise ListenLonger(
+                f"{known} by {len(link)} rounds: the optimum is not determined. Listen to more "
+                "rounds, or to a federation with partial participation, or ask for the estimate"
+            )
+        diagnostics: dict[str, float | int | str] = {
+            "identified": fit.identified,
+            "flat": fit.flat,
+            "parameters": size,
+            "condition": float(min(fit.condition, 1e300)),
+            "residual": fit.misfit**0.5 * fit.noise_sd,
+        }
+        if missing and len(link) <= size:
+            diagnostics["flag"] = (
+                f"{len(link)} rounds are too few for {size} parameters: {known} and the others "
+                "guessed; this is not the exact optimum"
+            )
+        return LocalModel(fit.estimate, fit.estimate_sd, fit.identified, diagnostics)
 
 
-def affine_map(link: Link, recipe: Recipe, exact: bool = False) -> AffineMap:
+def affine_map(link: Link, recipe: Recipe) -> LocalOptimum:
     """The client's update map, for federations in which it is affine."""
     if not recipe.linear_least_squares:
         raise ChooseAnotherAttack("works for linear least squares only; this model is not")
@@ -71,8 +86,7 @@ def affine_map(link: Link, recipe: Recipe, exact: bool = False) -> AffineMap:
     rounding = None
     if link.gradients:
         rounding = float(np.finfo(link.returned.dtype).eps * np.abs(updates).max() / np.sqrt(12))
-    steps = 1 if link.gradients else recipe.epochs
-    return fit_affine_map(sent, sent - updates, rounding_sd=rounding, steps=steps, exact=exact)
+    return decode_least_squares(sent, sent - updates, rounding_sd=rounding)
 
 
 if TYPE_CHECKING:
@@ -81,8 +95,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LearnedMap:
-    """Trains a network with one hidden layer to predict the client's update from the model sent,
-    then searches for the model that it would leave unchanged; Adam for both.
+    """Trains a network with one hidden layer to predict the client's update from the model sent
+    (Algorithm 3), then searches for the model that it would leave unchanged; Adam for both.
+
+    Solves: min over φ of Σₜ ‖φ(θₜ) − (θₜ − θ′ₜ)‖², then φ(θ*) = 0 (xu2021, problems 9 and 10)
 
     Settings: ``hidden`` units (1000 in the paper), Adam ``steps`` and ``rate`` for the map
     (problem 9), ``search_steps`` and ``search_rate`` for the fixed point (problem 10). The search
@@ -143,57 +159,39 @@ def learn_maps(
         scaled: Tensor = drawn / fan_in**0.5
         return scaled
 
-    w1, w2 = weights(size, settings.hidden), weights(settings.hidden, size)
+    first, second = weights(size, settings.hidden), weights(settings.hidden, size)
     last = torch.from_numpy((sent[:, -1:] - updates[:, -1:] - centre) / spread).float()
     offset = torch.from_numpy(middle / width).float()
+    fixed, losses, lefts = np.empty((clients, size)), np.empty(clients), np.empty(clients)
     # clients share no weight; a few at a time keep their activations in the processor's cache
     together = max(1, CACHE // (4 * x.shape[1] * settings.hidden))
-    found = [
-        _learn(x[part], y[part], w1[part], w2[part], last[part], offset[part], settings)
-        for part in (slice(at, at + together) for at in range(0, clients, together))
-    ]
-    theta, loss, left = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    for part in (slice(at, at + together) for at in range(0, clients, together)):
+        here = len(x[part])
+        biases = torch.zeros(here, 1, settings.hidden), torch.zeros(here, 1, size)
+        w1, w2, b1, b2 = (
+            tensor.clone().requires_grad_(True) for tensor in (first[part], second[part], *biases)
+        )
+
+        def mapped(models: Tensor, w: tuple[Tensor, ...] = (w1, w2, b1, b2)) -> Tensor:
+            return torch.baddbmm(w[3], torch.relu(torch.baddbmm(w[2], models, w[0])), w[1])
+
+        # the sum of the clients' losses trains each by itself
+        train = torch.optim.Adam([w1, b1, w2, b2], lr=settings.rate, fused=True)
+        for _ in range(settings.steps):
+            train.zero_grad()
+            loss = ((mapped(x[part]) - y[part]) ** 2).mean((1, 2))
+            loss.sum().backward()  # type: ignore[no-untyped-call]
+            train.step()
+        for weight in (w1, b1, w2, b2):
+            weight.requires_grad_(False)
+        theta = last[part].clone().requires_grad_(True)
+        search = torch.optim.Adam([theta], lr=settings.search_rate, fused=True)
+        for _ in range(settings.search_steps):
+            search.zero_grad()
+            left = ((mapped(theta) + offset[part]) ** 2).mean((1, 2))
+            left.sum().backward()  # type: ignore[no-untyped-call]
+            search.step()
+        fixed[part] = theta.detach().numpy()[:, 0]
+        losses[part], lefts[part] = loss.detach().numpy(), left.detach().numpy()
     unit = size * width[:, 0, 0] ** 2
-    return (theta * spread + centre)[:, 0], loss * unit * x.shape[1], left * unit
-
-
-def _learn(
-    x: Tensor,
-    y: Tensor,
-    w1: Tensor,
-    w2: Tensor,
-    last: Tensor,
-    offset: Tensor,
-    settings: LearnedMap,
-) -> tuple[Array, Array, Array]:
-    """Fixed points (c, 1, P), mean losses and squared updates (c,) of a few; all standardised."""
-    import torch
-
-    w1, w2 = w1.clone().requires_grad_(True), w2.clone().requires_grad_(True)
-    b1 = torch.zeros(len(x), 1, w1.shape[2], requires_grad=True)
-    b2 = torch.zeros(len(x), 1, w2.shape[2], requires_grad=True)
-
-    def mapped(models: Tensor) -> Tensor:
-        return torch.baddbmm(b2, torch.relu(torch.baddbmm(b1, models, w1)), w2)
-
-    # the sum of the clients' losses trains each by itself
-    train = torch.optim.Adam([w1, b1, w2, b2], lr=settings.rate, fused=True)
-    for _ in range(settings.steps):
-        train.zero_grad()
-        loss = ((mapped(x) - y) ** 2).mean((1, 2))
-        loss.sum().backward()  # type: ignore[no-untyped-call]
-        train.step()
-    for weight in (w1, b1, w2, b2):
-        weight.requires_grad_(False)
-    theta = last.clone().requires_grad_(True)
-    search = torch.optim.Adam([theta], lr=settings.search_rate, fused=True)
-    for _ in range(settings.search_steps):
-        search.zero_grad()
-        left = ((mapped(theta) + offset) ** 2).mean((1, 2))
-        left.sum().backward()  # type: ignore[no-untyped-call]
-        search.step()
-    return (
-        theta.detach().double().numpy(),
-        loss.detach().numpy().astype(float),
-        left.detach().numpy().astype(float),
-    )
+    return fixed * spread[:, 0] + centre[:, 0], losses * unit * x.shape[1], lefts * unit

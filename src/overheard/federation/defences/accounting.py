@@ -26,8 +26,8 @@ from typing import Any
 
 from overheard.errors import FixConfig
 from overheard.federation.defences.contract import Claim
-from overheard.programs.private import sampling_rate
 from overheard.programs.recipe import Recipe
+from overheard.programs.training import sampling_rate
 
 DELTA = 1e-5
 

@@ -1,4 +1,4 @@
-"""DP-SGD: the clients' local steps are private for each record; see `programs.private`."""
+"""DP-SGD: the clients' local steps are private for each record; see `programs.training`."""
 
 from __future__ import annotations
 

@@ -7,19 +7,15 @@ be audited: `describe` writes its side knowledge and truth, and leaves the messa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import (
-    Field,
-    SerializeAsAny,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from overheard.data.dataset import Dataset
 from overheard.data.file import NOBODYS, Reading, read_table
@@ -38,13 +34,13 @@ from overheard.federation.config import (
 from overheard.federation.defences.contract import chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan, load_data, plan
-from overheard.federation.pool import apart
+from overheard.federation.pool import apart, together
 from overheard.federation.properties import Properties, holding, misbehaving
 from overheard.federation.recorders.factory import image_of, layout_words, model_of
 from overheard.federation.simulate import client_shards, trained_on
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
-from overheard.foreign.shown import short
+from overheard.foreign.shown import short, visible
 from overheard.programs.program import Program, Settings, family_named
 from overheard.programs.recipe import Dense, Layout, Loss, Module, Recipe, Target
 from overheard.programs.records import Block, Encoding, OneHot, Records, Scale, Spec, Value
@@ -203,6 +199,27 @@ def read_description(path: str | Path, confined: bool = False) -> Description:
     )
 
 
+def written(description: Description, remarks: Iterable[str]) -> bytes:
+    """The description as `read_description` reads it, after remarks as comments."""
+
+    def entries(table: Mapping[str, Any], above: str = "") -> Iterator[str]:
+        for name, value in table.items():
+            key = above + (name if re.fullmatch(r"[A-Za-z0-9_]+", name) else json.dumps(name))
+            if isinstance(value, Mapping):
+                yield from entries(value, f"{key}.")
+            else:
+                yield f"{key} = {json.dumps(value, ensure_ascii=False)}"
+
+    content = description.model_dump(exclude_defaults=True)
+    if description.training is not None and "optimiser" in content["training"]:
+        # all of it, as its name is the default of its kind
+        content["training"]["optimiser"] = description.training.optimiser.model_dump()
+    lines = [f"# {visible(line)}" for line in remarks]
+    for name, table in content.items():
+        lines += ["", f"[{name}]", *entries(table)]
+    return "\n".join([*lines, ""]).encode()
+
+
 def describe(
     recording: Recording, description: Description, out: str | Path, trust_code: bool = False
 ) -> tuple[str, ...]:
@@ -224,6 +241,8 @@ def describe(
         granted(code, "the model is made by")  # said before anything is read
     dataset = table_of(description)
     names, ready = settled(recording, description, dataset, trust_code)
+    if names:
+        ready = _recorded(ready, set(names.values()))
     if isinstance(ready.told, Recipe):
         client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is said
     if (asked := description.property) is not None:
@@ -233,7 +252,6 @@ def describe(
     elif description.audit.strangers:
         among = _only(dataset, set(names.values()))
         ready = replace(ready, strangers=_strangers(description, among, ready))
-    seed = recording.seed
     about = {
         **{key: value for key, value in recording.about.items() if key != "seed"},
         "data": dataset.name,
@@ -246,7 +264,7 @@ def describe(
         remarks = (*remarks, f"These descriptions fit as well: {'; '.join(others)}.")
     with SideWriter(Path(out), SideHeader(recording.digest, names, about)) as writer:
         write_knowledge(writer, ready)
-        if seed is not None:
+        if (seed := recording.seed) is not None:
             writer.seed(seed)
         if claims:
             write(writer, told(claims))
@@ -262,35 +280,33 @@ def table_of(description: Description) -> Dataset:
 def settled(
     recording: Recording, description: Description, dataset: Dataset, trust_code: bool = False
 ) -> tuple[dict[str, str], Plan]:
-    """The table's name of each client that is in it, and the federation as it is described."""
-    network = isinstance(description.model, DescribedModel)
-    given = _given_model(recording, description.model, trust_code) if network else None
+    """The table's name of each recorded client that is in it, and the federation as it is
+    described, with all clients of the table."""
+    given = None
+    if factory := description.factory():
+        given = model_of(factory, wire_layout(recording), trust_code)
     if isinstance(description.model, Settings) and trust_code:
         for name in description.model.code():
             trust(name)
     names, trained = _who_trained(recording, description, dataset)
-    ready = plan(_config(description, dataset.task), trained)
+    # clients that were never recorded have a part in the scales that all of them share
+    shared = trained if description.data.scale == "recorded" else dataset
+    ready = plan(_config(description, dataset.task), shared)
     if isinstance(ready.told, Program):
-        return names, replace(ready, told=_program(ready.told, description))
+        encoding, target = _own_terms(description, ready.told)
+        content = {**dict(ready.told), "encoding": encoding, "target": target}
+        return names, replace(ready, told=family_named(ready.told.family).checked(content))
     return names, replace(ready, told=_recipe(recording, description, given, ready))
 
 
-def _program(planned: Program, description: Description) -> Program:
-    """The plan's program with the encoding and the target of the federation itself."""
-    content: dict[str, Any] = dict(planned)
+def _own_terms(description: Description, planned: Recipe | Program) -> tuple[Encoding, Target]:
+    """Encoding and target of the federation itself: the plan's, unless the file gives others."""
+    encoding, target = planned.encoding, planned.target
     if description.encoding:
-        content["encoding"] = Encoding(blocks=description.encoding)
+        encoding = Encoding(blocks=description.encoding)
     if description.target is not None:
-        said = description.target.model_dump()
-        content["target"] = Target(column=planned.target.column, **said)
-    return family_named(planned.family).checked(content)
-
-
-def _given_model(recording: Recording, model: Any, trust_code: bool) -> Model | None:
-    """The factory's model, if there is one."""
-    if not model.factory:
-        return None
-    return model_of(model.factory, wire_layout(recording), trust_code)
+        target = Target(column=target.column, **description.target.model_dump())
+    return encoding, target
 
 
 def _config(description: Description, task: str) -> Config:
@@ -420,12 +436,18 @@ def _names(recording: Recording, description: Description, dataset: Dataset) -> 
 def _only(dataset: Dataset, names: set[str]) -> Dataset:
     """The records of these clients; those of others were not trained on."""
     kept = {name: records for name, records in dataset.by_client().items() if name in names}
-    columns = {
-        column: np.concatenate([records[column] for records in kept.values()])
-        for column in next(iter(kept.values())).columns
-    }
+    columns = together(*kept.values()).columns
     who = np.concatenate([np.full(len(records), name) for name, records in kept.items()])
     return replace(dataset, records=Records({**columns, dataset.client: who}))
+
+
+def _recorded(ready: Plan, names: set[str]) -> Plan:
+    """The federation without those of its clients that were never recorded."""
+    ready = replace(ready, clients={c: r for c, r in ready.clients.items() if c in names})
+    if isinstance(ready.told, Recipe):
+        own = {c: encoding for c, encoding in ready.told.own.items() if c in names}
+        ready = replace(ready, told=ready.told.model_copy(update={"own": own}))
+    return ready
 
 
 def wire_layout(recording: Recording) -> Layout:
@@ -440,10 +462,7 @@ def _recipe(
     base, training, described = ready.recipe, description.training, description.model
     assert training is not None  # both checked by the description
     assert isinstance(described, DescribedModel)
-    encoding = Encoding(blocks=description.encoding) if description.encoding else base.encoding
-    target = base.target
-    if description.target is not None:
-        target = Target(column=base.target.column, **description.target.model_dump())
+    encoding, target = _own_terms(description, base)
     outputs = base.dense.outputs
     if target.classes:
         outputs = 1 if len(target.classes) == 2 else len(target.classes)

@@ -15,7 +15,7 @@ import numpy as np
 
 from overheard.errors import FixConfig
 from overheard.programs import trusted
-from overheard.programs.dense import predict
+from overheard.programs.networks import DenseNetwork
 from overheard.programs.recipe import Dense, Layout, Module
 
 _ACTIVATIONS = ("relu", "tanh", "sigmoid")
@@ -69,8 +69,7 @@ def _dense(module: Any, parameters: Layout) -> Dense | None:
     frozen = len(shapes) < len(list(module.parameters()))
     if plain is None or frozen or [s for _, s in plain.layout()] != shapes:
         return None
-    activation = _activation(module, plain)
-    return None if activation is None else plain.model_copy(update={"activation": activation})
+    return _activated(module, plain)
 
 
 def dense_of(shapes: list[tuple[int, ...]]) -> Dense | None:
@@ -88,8 +87,8 @@ def dense_of(shapes: list[tuple[int, ...]]) -> Dense | None:
     return Dense(inputs=sizes[0], hidden=sizes[1:-1], outputs=sizes[-1], bias=bool(biases))
 
 
-def _activation(module: Any, plain: Dense) -> str | None:
-    """The activation with which our network gives what the module gives."""
+def _activated(module: Any, plain: Dense) -> Dense | None:
+    """Our network with the activation by which it gives what the module gives."""
     import torch
 
     module = module.double().eval()
@@ -103,9 +102,9 @@ def _activation(module: Any, plain: Dense) -> str | None:
     theta = np.asarray(flat.numpy(), dtype=np.float64)
     for name in _ACTIVATIONS:
         model = plain.model_copy(update={"activation": name})
-        ours = predict(model, theta, inputs)
+        ours = DenseNetwork(model, "squared_error").predict(theta, inputs)
         if ours.shape == outputs.shape and np.allclose(ours, outputs, rtol=1e-8, atol=1e-10):
-            return name
+            return model
     return None
 
 

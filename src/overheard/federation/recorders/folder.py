@@ -72,11 +72,11 @@ def import_folder(folder: str | Path, out: str | Path, pattern: Pattern | None =
     about = {"framework": "checkpoints", "folder": root.name}
     with Recorder(out, how.payload, about) as recorder:
         for number in rounds:
-            begins = _read(models[number], whole) if number in models else _bytes(b"")
+            begins = read_arrays(models[number], whole) if number in models else _bytes(b"")
             recorder.sent(number, EVERYBODY, begins)
             for client, file in sorted(returned[number].items()):
                 weight = how.weights.get(client, float("nan"))
-                recorder.returned(number, client, _read(file, whole), weight)
+                recorder.returned(number, client, read_arrays(file, whole), weight)
     return len(rounds)
 
 
@@ -122,7 +122,7 @@ def _bytes(raw: bytes) -> Arrays:
     return {"model": np.frombuffer(raw, dtype=np.uint8)}
 
 
-def _read(file: Path, whole: bool = False) -> Arrays:
+def read_arrays(file: Path, whole: bool = False) -> Arrays:
     """The arrays of a file; ``whole``: one array, of its bytes."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file

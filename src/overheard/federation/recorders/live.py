@@ -80,10 +80,7 @@ class Recorder:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.abandon(error)
+        self.close(finished=error is None)
 
     def sent(self, number: int, client: str, arrays: Arrays) -> None:
         """The server sent these arrays to a client; to all of them if its name is empty."""
@@ -132,18 +129,12 @@ class Recorder:
         with self._lock:
             self._store.truth(tables, holds_kind, target)
 
-    def close(self) -> None:
-        """Write the last round and mark the recording as finished."""
-        self._end(finished=True)
+    def close(self, finished: bool = True) -> None:
+        """Write the last round and mark the recording as finished.
 
-    def abandon(self, error: BaseException) -> None:
-        """Write the last round and leave the recording unfinished, as `overheard verify` will say.
-
-        If not even that can be written (a full disk), the earlier rounds stand as they are.
+        Where it is not (the run failed) it stays unfinished, as `overheard verify` will say. If not
+        even the last round can be written (a full disk), the earlier ones stand as they are.
         """
-        self._end(finished=False)
-
-    def _end(self, finished: bool) -> None:
         with self._lock:
             if self._closed:
                 return
@@ -159,12 +150,12 @@ class Recorder:
             else:
                 self._store.release()
 
-    def drop(self, error: BaseException) -> None:
+    def drop(self) -> None:
         """Leave the recording as it stands on the disk, without the round that is going on."""
         with self._lock:
             self._round = None
             self._notes, self._heard = {}, {}
-            self.abandon(error)
+            self.close(finished=False)
 
     def _at(self, number: int) -> _Round:
         """The round of this number, after the one before is on the disk."""
@@ -202,18 +193,14 @@ class Recorder:
                 )
             models[client] = model
         first = next(iter(models.values()))
-        alike = all(same_arrays(model, first) for model in models.values())
-        if releases_arrays(self._payload):  # a program's messages are what they are
-            sent_as = first if alike else models
-            self._store.round(heard.number, sent_as, heard.returned, heard.weights)
-            return
-        types = self._fit(heard.number, [*models.values(), *heard.returned.values()])
-        sent = (
-            _cast(first, types)
-            if alike
-            else {c: _cast(model, types) for c, model in models.items()}
-        )
-        returned = {c: _cast(model, types) for c, model in heard.returned.items()}
+        if all(same_arrays(model, first) for model in models.values()):
+            models = {EVERYBODY: first}
+        returned = heard.returned
+        if not releases_arrays(self._payload):  # a program's messages are what they are
+            types = self._fit(heard.number, [*models.values(), *returned.values()])
+            models = {c: _cast(model, types) for c, model in models.items()}
+            returned = {c: _cast(model, types) for c, model in returned.items()}
+        sent = models.get(EVERYBODY, models)
         self._store.round(heard.number, sent, returned, heard.weights)
 
     def _write_mean(self, heard: _Round) -> None:
@@ -348,7 +335,7 @@ class Listener:
 
     def end(self, error: BaseException | None = None) -> None:
         """The run is over, well or with an error."""
-        self.hear(lambda r: r.close() if error is None else r.abandon(error))
+        self.hear(lambda r: r.close(finished=error is None))
 
     def _fail(self, recorder: Recorder, error: BaseException) -> None:
         self._recorder = None
@@ -358,7 +345,7 @@ class Listener:
             error,
         )
         try:
-            recorder.drop(error)
+            recorder.drop()
         except FAILURES as again:
             log.error("the recording could not be let go: %s", again)
 

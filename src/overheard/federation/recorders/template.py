@@ -1,17 +1,20 @@
-"""A TOML file to fill in, from what a recording shows: its clients, its arrays, a likely model."""
+"""What a recording shows of its description: a file to fill in, and what may stand in it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from importlib import resources
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from overheard.errors import FixConfig
-from overheard.federation.recorders.description import BESIDE, wire_layout
-from overheard.federation.recorders.factory import dense_of
+from overheard.federation.recorders.description import BESIDE, Description, wire_layout
+from overheard.federation.recorders.factory import dense_of, layout_words
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
 from overheard.programs.recipe import Layout
-from overheard.transcript.payload import releases_arrays
+from overheard.transcript.payload import releases_arrays, returns_gradients
 from overheard.transcript.store import Recording
 
 _TREES = """\
@@ -63,3 +66,36 @@ def _likely(layout: Layout) -> tuple[str, int]:
         hidden = f'name = "mlp"\nhidden = {list(dense.hidden)}'
         names = f'{hidden}\nactivation = "relu"          # relu, tanh or sigmoid'
     return f"{names}\n{own}", dense.inputs
+
+
+def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[str, Description]]:
+    """Descriptions that a recording may have, each in words: how texts may be coded and columns
+    scaled, whether the label is a class, and how it is scaled. ``given``: what is known."""
+    if releases_arrays(recording.payload):
+        raise FixConfig(f"{recording.path}: holds releases of a program that trains no network")
+    layout, data = wire_layout(recording), given["data"]
+    dense = dense_of([shape for _, shape in layout])
+    if dense is None and "model" not in given:
+        raise FixConfig(
+            f"the messages hold {layout_words(layout)}, which is more than dense layers one after "
+            'the other: give the torch module that was trained, --model "package.module:function"'
+        )
+    training: dict[str, Any] = {"learning_rate": 0.1}
+    if returns_gradients(recording.payload):
+        training = {"learning_rate": 1.0, "algorithm": "fedsgd"}
+    tasks = (data["task"],) if data.get("task") else ("classification", "regression")
+    scales = ("records", "recorded", "clients", "none")
+    ways = product(tasks, scales, (False, True), ("one_hot", "codes"), (False, True))
+    for task, scale, every, text, plain in ways:
+        if plain and task == "classification":
+            continue
+        model: dict[str, Any] = {"name": "logistic" if task == "classification" else "linear"}
+        if dense is not None and dense.hidden:
+            model = {"name": "mlp", "hidden": dense.hidden}
+        how = {"task": task, "scale": scale, "every": every, "text": text}
+        content = {"model": model, **given, "data": {**data, **how}, "training": training}
+        if plain:
+            content["target"] = {"shift": 0.0, "scale": 1.0}
+        how |= {"target": "as it is" if plain else False}
+        about = ", ".join(f"{k} = {v}" for k, v in how.items() if v not in (False, "one_hot"))
+        yield about, Description.model_validate(content)

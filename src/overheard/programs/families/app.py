@@ -14,7 +14,8 @@ To name code is to run it: it must be trusted (`overheard.programs.trusted`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from overheard.decoding.measurement import Measurement
+from overheard.decoding.noise import covariance
 from overheard.errors import ChooseAnotherAttack, FixConfig
 from overheard.programs.program import (
     Candidates,
@@ -29,25 +31,39 @@ from overheard.programs.program import (
     Message,
     Program,
     Settings,
+    distance,
     measured,
     room,
 )
-from overheard.programs.program import distance as exact_distance
 from overheard.programs.records import Records, encode
 from overheard.programs.trusted import granted, made_by
 
 Array = NDArray[np.float64]
-MOST_REPLAYS = 20_000
-"""Of all rounds together: some minutes of a small network."""
-DRAWN, SHUFFLED = 8, 240
-"""Clients drawn at random, by which it is seen what the columns miss; so many where orders are
-drawn, too, because the noise then has a shape."""
-ORDERS = 4
-"""Orders in which a change is seen where they are drawn."""
-SPARE = 4
-"""Coordinates an unknown that are used: more say little that is new."""
 ROUNDING = 4e-7
 """Of an array's largest number: what single precision leaves of sums in another order."""
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """How an app's training is replayed.
+
+    replays: of all rounds together, at most; some minutes of a small network.
+    orders: in which a change is seen.
+    drawn: clients drawn at random, by which it is seen what the columns miss; many where orders
+        are drawn, too, because the noise then has a shape.
+    uncorrelated: how much of the correlation of noise that drawn clients show is taken as none:
+        little, because the noise of batch orders lies in few directions.
+    spare: coordinates an unknown that are used: more say little that is new.
+    """
+
+    replays: int = 20_000
+    orders: int = 1
+    drawn: int = 8
+    uncorrelated: float = 0.001
+    spare: int = 4
+
+
+IN_ORDER, SHUFFLED = ReplayOptions(), ReplayOptions(orders=4, drawn=240)
 
 
 class AppSettings(Settings):
@@ -70,6 +86,7 @@ class AppSettings(Settings):
 class App(Program):
     settings: AppSettings
     trains: ClassVar[bool] = True
+    rounding: ClassVar[float] = ROUNDING
 
     def first(self) -> Message:
         return _arrays(made_by(self.settings.model))
@@ -82,7 +99,7 @@ class App(Program):
         if self.chance:
             return self._trained(received, records, int(rng.integers(1 << 32)))
         first, second = (self._trained(received, records, seed) for seed in (0, 1))
-        if exact_distance(first, second):
+        if distance(first, second):
             raise ChooseAnotherAttack(
                 f"{self.settings.train!r} draws at random (an order, dropout): it does not repeat "
                 "itself: say shuffle = true, or let it take the loader's order"
@@ -116,11 +133,6 @@ class App(Program):
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
         return {n: np.mean([one[n] for one in returned.values()], axis=0) for n in sent}
 
-    def distance(self, returned: Message, repeated: Message) -> float:
-        """Beyond the rounding of single precision."""
-        found = exact_distance(returned, repeated)
-        return found if found > ROUNDING else 0.0
-
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
         tables = [table for table in candidates.tables if table is not None]
         if len(tables) < len(candidates.tables):
@@ -128,28 +140,28 @@ class App(Program):
                 "a record that may be absent changes every batch; ask of its values"
             )
         records, rng = candidates.records, np.random.default_rng(0)
-        orders, drawn = (ORDERS, SHUFFLED) if self.chance else (1, DRAWN)
-        once = orders * (records * (len(tables) - 1) + 1) + drawn
-        if once > MOST_REPLAYS:
+        options = SHUFFLED if self.chance else IN_ORDER
+        once = options.orders * (candidates.unknowns + 1) + options.drawn
+        if once > options.replays:
             raise ChooseAnotherAttack(
                 f"{records:,} records of {len(tables)} candidates take {once:,} replays of the "
-                f"app's own training, more than {MOST_REPLAYS:,}; audit smaller clients"
+                f"app's own training, more than {options.replays:,}; audit smaller clients"
             )
-        some, how = heard[: MOST_REPLAYS // once], (tables, orders, drawn, rng)
-        rounds = [self._columns(one, *how) for one in some]
+        some = heard[: options.replays // once]
+        rounds = [self._columns(one, tables, options, rng) for one in some]
         features, total, noise = (
             np.concatenate(part, axis=-1) for part in zip(*rounds, strict=True)
         )
         said = (features**2).sum(axis=(0, 1)) / noise**2
-        kept = np.argsort(-said, kind="stable")[: SPARE * records * (len(tables) - 1)]
+        kept = np.argsort(-said, kind="stable")[: options.spare * candidates.unknowns]
         return measured(features[..., kept], total[kept], noise[kept])
 
     def _columns(
-        self, one: Exchange, tables: Sequence[Records], orders: int, drawn: int, rng: Any
+        self, one: Exchange, tables: Sequence[Records], options: ReplayOptions, rng: Any
     ) -> tuple[Array, Array, Array]:
         """What each candidate of each record adds to the answer (K, m, P) beyond its first one,
         what all of them added, and the noise of that."""
-        nobody = np.zeros(records := len(tables[0]), dtype=np.int64)
+        orders, nobody = options.orders, np.zeros(records := len(tables[0]), dtype=np.int64)
 
         def answer(choice: NDArray[np.int64], order: int) -> Array:
             mixed = {
@@ -167,42 +179,25 @@ class App(Program):
             choice = np.where(np.arange(records) == i, k + 1, 0)
             seen[order, k + 1, i] = answer(choice, order) - bases[order]
         features, missed = seen.mean(axis=0), []
-        for order in range(orders, orders + drawn):
+        for order in range(orders, orders + options.drawn):
             choice = rng.integers(len(tables), size=records)
             added = features[choice, np.arange(records)].sum(axis=0)
             missed.append(answer(choice, order) - base - added)
         rounding = ROUNDING * max(float(np.abs(returned).max()), 1e-30)
-        if self.chance:
-            return _whitened(seen, returned - base, np.array(missed), rounding)
-        return features, returned - base, np.sqrt(np.mean(np.square(missed), axis=0) + rounding**2)
-
-
-def _whitened(
-    seen: Array, total: Array, missed: Array, rounding: float
-) -> tuple[Array, Array, Array]:
-    """Features (K, m, R), from those in each order, and total (R,) in units of their noise, which
-    is 1. Half of the clients drawn say in which directions the noise is large, the other half how
-    large it is there, and in what is left. Of a feature there remains what orders agree on."""
-    mean = missed.mean(axis=0)
-    unit = np.hypot(missed.std(axis=0), rounding)
-    apart = (missed - mean) / unit
-    first, judged = np.array_split(apart, 2)
-    turn = np.linalg.svd(first, full_matrices=False)[2][: len(first) // 2]
-    along = np.sqrt(np.mean((judged @ turn.T) ** 2, axis=0))
-    left = len(unit) - len(turn)  # dimensions
-    beyond = ((judged - judged @ turn.T @ turn) ** 2).sum()
-    rest = np.sqrt(beyond / (len(judged) * left)) if left else 1.0
-
-    def turned(values: Array) -> Array:
-        inside = values @ turn.T
-        return np.concatenate([inside / along, (values - inside @ turn) / rest], axis=-1)
-
-    whole, each = turned((total - mean) / unit), turned(seen / unit)
-    features, orders = each.mean(axis=0), len(each)
-    square = np.mean(features**2, axis=(0, 1))
-    chance = np.mean(each.var(axis=0, ddof=1), axis=(0, 1)) / orders
-    agreed = np.maximum(0.0, 1 - chance / np.maximum(square, 1e-300))
-    return features * agreed, whole, np.ones_like(whole)
+        if not self.chance:
+            sd = np.sqrt(np.mean(np.square(missed), axis=0) + rounding**2)
+            return features, returned - base, sd
+        # half of the clients drawn say what noise coordinates have in common, the others how large
+        # it is; of a feature there remains what the orders agree on
+        mean, (shown, judged) = np.mean(missed, axis=0), np.array_split(missed, 2)
+        common = (shown - mean) / np.sqrt(len(shown))
+        noise = covariance(common, np.hypot(np.std(missed, axis=0), rounding), options.uncorrelated)
+        each, size = noise.white(seen), np.sqrt(np.mean(noise.white(judged - mean) ** 2))
+        features = each.mean(axis=0)
+        luck = each.var(axis=0, ddof=1).mean(axis=(0, 1)) / orders
+        agreed = 1 - luck / np.maximum(np.mean(features**2, axis=(0, 1)), 1e-300)
+        white = noise.white(returned - base - mean).astype(np.float64)
+        return features * np.maximum(0.0, agreed), white, np.full(len(white), size)
 
 
 def _arrays(module: Any) -> dict[str, NDArray[Any]]:
@@ -210,11 +205,7 @@ def _arrays(module: Any) -> dict[str, NDArray[Any]]:
 
 
 def _flat(message: Message) -> Array:
-    def parts() -> Iterator[Array]:
-        for name in sorted(message):
-            yield np.asarray(message[name], dtype=np.float64).ravel()
-
-    return np.concatenate([*parts()])
+    return np.concatenate([np.asarray(message[n], np.float64).ravel() for n in sorted(message)])
 
 
 PROGRAM = App

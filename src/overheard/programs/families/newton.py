@@ -135,7 +135,7 @@ class Newton(Program):
         inputs, labels = self._design(records)
         slope, weight = self._factors(inputs, labels, coefficients)
         hessian = inputs.T @ (inputs * weight[:, None])
-        answer = {"gradient": inputs.T @ slope, "hessian": hessian[_upper(self.size)]}
+        answer = {"gradient": inputs.T @ slope, "hessian": hessian[np.triu_indices(self.size)]}
         if self.settings.noise:
             sd = self.settings.noise_sd
             return {name: array + rng.normal(0.0, sd, len(array)) for name, array in answer.items()}
@@ -150,7 +150,7 @@ class Newton(Program):
         for one in returned.values():
             slope, curvature = self._both(one, 0)
             gradient += slope
-            hessian[_upper(self.size)] += curvature
+            hessian[np.triu_indices(self.size)] += curvature
         hessian += np.triu(hessian, 1).T
         if self.settings.noise:
             # nearly what the eigenvalues of a symmetric matrix of independent noise reach
@@ -178,23 +178,19 @@ class Newton(Program):
         return (_exp(eta) if exponential else eta)[:, None]
 
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
-        d, tables = self.size, candidates.tables
-        rows = d * (d + 3) // 2
-        room(rows * len(heard), candidates.records, len(tables))
-        designs = [None if table is None else self._design(table) for table in tables]
-        features = np.zeros((len(tables), candidates.records, rows * len(heard)))
-        total, noise = np.zeros((2, rows * len(heard)))
-        for place, one in enumerate(heard):
-            coefficients = expected(one.sent, "coefficients", (d,), one.number)
-            at = slice(place * rows, (place + 1) * rows)
-            total[at] = np.concatenate(self._both(one.returned, one.number))
-            for number, design in enumerate(designs):
-                if design is not None:
-                    features[number, :, at] = self._terms(*design, coefficients)
+        d, full, present = self.size, candidates.filled, candidates.present[:, None, None]
+        room(d * (d + 3) // 2 * len(heard), candidates.records, len(full))
+        designs = [self._design(table) for table in full]
+        rounds: list[tuple[Array, Array, Array]] = []
+        for one in heard:
+            sent = expected(one.sent, "coefficients", (d,), one.number)
+            features = np.stack([self._terms(*design, sent) for design in designs]) * present
+            total = np.concatenate(self._both(one.returned, one.number))
             # who scales a column that never varies is left with rounding errors in place of zeros
-            most = np.abs(features[:, :, at]).max(axis=0).sum(axis=0).max()
-            noise[at] = max(self.settings.blur, np.finfo(np.float64).eps * most)
-        return measured(features, total, noise)
+            rounding = np.finfo(np.float64).eps * np.abs(features).max(axis=0).sum(axis=0).max()
+            noise = np.full(len(total), max(self.settings.blur, rounding))
+            rounds.append((features, total, noise))
+        return measured(*(np.concatenate(part, axis=-1) for part in zip(*rounds, strict=True)))
 
     def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
         """With vectors for matrices of one column, and the upper triangle of a whole Hessian."""
@@ -202,12 +198,10 @@ class Newton(Program):
 
         def flat(message: Message) -> Message:
             made = {n: a[:, 0] if a.shape == (d, 1) else a for n, a in message.items()}
-            return {n: a[_upper(d)] if a.shape == (d, d) else a for n, a in made.items()}
+            return {n: a[np.triu_indices(d)] if a.shape == (d, d) else a for n, a in made.items()}
 
-        return tuple(
-            replace(one, sent=flat(one.sent), returned=flat(one.returned))
-            for one in super().assembled(heard)
-        )
+        whole = super().assembled(heard)
+        return tuple(replace(x, sent=flat(x.sent), returned=flat(x.returned)) for x in whole)
 
     def _both(self, message: Message, number: int) -> tuple[Array, Array]:
         """Gradient and the Hessian's upper triangle, row by row."""
@@ -235,8 +229,6 @@ class Newton(Program):
     def _factors(self, inputs: Array, labels: Array, coefficients: Array) -> tuple[Array, Array]:
         family, eta = FAMILIES[self.settings.likelihood], inputs @ coefficients
         slope, weight = family.residual(eta, labels), family.weight(eta, labels)
-        if self.settings.clip is None:
-            return slope, weight
         squares = inputs**2
         length, own = squares.sum(axis=1), (squares**2).sum(axis=1)
         # of inputs times the slope and the upper triangle of their products times the weight
@@ -246,16 +238,11 @@ class Newton(Program):
     def _terms(self, inputs: Array, labels: Array, coefficients: Array) -> Array:
         """What each record adds to gradient and Hessian (m, d + d (d + 1) / 2)."""
         slope, weight = self._factors(inputs, labels, coefficients)
-        first, second = _upper(self.size)
+        first, second = np.triu_indices(self.size)
         return np.concatenate(
             [inputs * slope[:, None], inputs[:, first] * inputs[:, second] * weight[:, None]],
             axis=1,
         )
-
-
-def _upper(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    first, second = np.triu_indices(size)
-    return first, second
 
 
 PROGRAM = Newton

@@ -3,13 +3,13 @@
 No model is trained: each client answers with tables of its records. Every number is a sum over
 records of what a record adds to its cell, so it is linear in which candidate each record is. A mean
 is one too: over the records of its cell, what they are above it adds up to zero; so is a variance.
-Counts are whole numbers, which is more than a measurement: `constraints` hands them on as bounds,
-equal where the count itself was released, apart where small cells are suppressed or counts rounded.
+Counts are integers, of which an interval is known: of width 0 where the count itself was released,
+wider where small cells are suppressed or counts rounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from overheard.decoding.measurement import Measurement
+from overheard.decoding.subset_sums import SubsetSums, joined, sums_over_cells
 from overheard.errors import FixConfig, FixRecording
 from overheard.foreign.shown import short
 from overheard.programs.program import (
     Candidates,
-    Constraints,
     Exchange,
     Message,
     Program,
@@ -30,7 +29,6 @@ from overheard.programs.program import (
     SummedSettings,
     distance,
     expected,
-    measured,
     room,
 )
 from overheard.programs.recipe import Target
@@ -67,10 +65,6 @@ class Table(Spec):
     def whole(self) -> bool:
         """Whether it holds counts."""
         return self.kind == "count"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(c for c in (*self.by, self.of) if c)
 
 
 class StatisticsSettings(SummedSettings):
@@ -140,24 +134,21 @@ class Statistics(Program):
     ) -> Self:
         assert isinstance(settings, StatisticsSettings)
         domains: dict[str, tuple[Value, ...]] = {}
-        for table in settings.tables:
-            for column in table.columns:
-                if column not in records.columns:
-                    known = ", ".join(records.columns)
-                    raise FixConfig(f"model 'statistics': no column {column!r}; there are {known}")
-            for column in set(table.columns) - set(table.by) | set(settings.bins):
-                if records[column].dtype.kind not in "biuf":
-                    raise FixConfig(f"model 'statistics': {column!r} holds text, not numbers")
-            for column in table.by:
-                if column in settings.bins:
-                    continue
-                values = tuple(sorted(set(records[column].tolist())))
-                if len(values) > MOST_VALUES:
-                    raise FixConfig(
-                        f"model 'statistics': {column!r} has {len(values)} values, more than "
-                        f"{MOST_VALUES}; say in [model.bins] where to cut it"
-                    )
-                domains[column] = values
+        by = {column for table in settings.tables for column in table.by}
+        numbers = {table.of for table in settings.tables} - {""} | set(settings.bins)
+        for column in sorted(by | numbers):
+            if column not in records.columns:
+                known = ", ".join(records.columns)
+                raise FixConfig(f"model 'statistics': no column {column!r}; there are {known}")
+            if column in numbers and records[column].dtype.kind not in "biuf":
+                raise FixConfig(f"model 'statistics': {column!r} holds text, not numbers")
+        for column in by - set(settings.bins):
+            domains[column] = tuple(sorted(set(records[column].tolist())))
+            if len(domains[column]) > MOST_VALUES:
+                raise FixConfig(
+                    f"model 'statistics': {column!r} has {len(domains[column])} values, more than "
+                    f"{MOST_VALUES}; say in [model.bins] where to cut it"
+                )
         content = {"settings": settings, "encoding": encoding, "target": target}
         return cls.checked({**content, "domains": domains})
 
@@ -166,46 +157,39 @@ class Statistics(Program):
         return len(bins[column]) + 1 if column in bins else len(self.domains[column])
 
     def columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(c for table in self.settings.tables for c in table.columns))
+        named = [column for table in self.settings.tables for column in (*table.by, table.of)]
+        return tuple(dict.fromkeys(column for column in named if column))
 
     def profile(self, records: Records) -> list[NDArray[Any]]:
-        by = {column for table in self.settings.tables for column in table.by}
-        cut = by & set(self.settings.bins)
-        numbers = {table.of for table in self.settings.tables}
-        seen = [c for c in self.columns() if c not in cut or c in numbers]
-        return [
-            *(records[column] for column in seen),
-            *(self._bin(column, records[column]) for column in sorted(cut)),
-        ]
+        tables = self.settings.tables
+        cells = [self._cells(table, records) for table in tables]
+        return [*cells, *(_value(table, records) for table in tables)]
 
     def first(self) -> Message:
         return {"release": np.array(0)}
 
     def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
         answer: dict[str, NDArray[Any]] = {}
-        share = self._share(records)
         for place, table in enumerate(self.settings.tables):
-            total = (self._adds(table, records) * share[:, None]).sum(axis=0)
+            cell, powers = self._cells(table, records), self._powers(table, records)
+            total = np.array([np.bincount(cell, power, self._count(table)) for power in powers])
             if self.settings.noise:
                 noise = rng.normal(0.0, self.settings.noise_sd, total.shape[1])
-                answer[f"{place}.numbers"] = self._rounded(total[-1] + noise)
+                said = {"numbers": self._rounded(total[-1] + noise)}
             else:
-                answer |= {f"{place}.{k}": v for k, v in self._released(table, total).items()}
+                said = self._released(table, total)
+            answer |= {f"{place}.{name}": array for name, array in said.items()}
         return answer
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
         return {"release": np.asarray(sent["release"]) + 1}
 
     def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
-        """With what others leave unsaid: that all is shown."""
-        whole = []
-        for one in super().assembled(heard):
-            returned = {name: np.atleast_1d(array) for name, array in one.returned.items()}
-            for place, table in enumerate(self.settings.tables):
-                if f"{place}.numbers" in returned and not table.whole:
-                    returned.setdefault(f"{place}.shown", np.ones(self._count(table), bool))
-            whole.append(replace(one, returned=returned))
-        return tuple(whole)
+        """With an axis where a table is one number."""
+        return tuple(
+            replace(one, returned={name: np.atleast_1d(a) for name, a in one.returned.items()})
+            for one in super().assembled(heard)
+        )
 
     def summed(self, clients: int) -> Program:
         asked = self.settings
@@ -222,10 +206,11 @@ class Statistics(Program):
         said = {name: array for name, array in returned.items() if name in repeated}
         return distance(said, {n: repeated[n] for n in said}) if said else float("inf")
 
-    def _released_tables(self, heard: Sequence[Exchange]) -> Iterator[tuple[Exchange, int, Table]]:
-        """Every table of every release; which of them a round holds may differ."""
+    def equations(self, heard: Sequence[Exchange], candidates: Candidates) -> SubsetSums:
+        """Of every table of every release; which of them a round holds may differ."""
+        made = {table: self._terms(table, candidates) for table in self.settings.tables}
         found = [
-            (one, place, table)
+            self._equations(one, place, table, *made[table])
             for one in heard
             for place, table in enumerate(self.settings.tables)
             if not {f"{place}.counts", f"{place}.numbers"}.isdisjoint(one.returned)
@@ -236,33 +221,7 @@ class Statistics(Program):
                 f"no table of the program is among the arrays {short(have)}; it comes from another "
                 "program, or the description (its wire_names?) is wrong"
             )
-        yield from found
-
-    def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
-        pieces = [
-            self._equations(one, place, table, candidates)
-            for one, place, table in self._released_tables(heard)
-        ]
-        features = np.concatenate([f for f, _, _ in pieces], axis=2)
-        total, noise = (np.concatenate([p[k] for p in pieces]) for k in (1, 2))
-        return measured(features, total, noise)
-
-    def constraints(self, heard: Sequence[Exchange], candidates: Candidates) -> Constraints | None:
-        if self.settings.noise:
-            return None
-        counts, bounds = [], []
-        for one, place, table in self._released_tables(heard):
-            if table.whole:
-                counts.append(self._candidate_adds(table, candidates)[0])
-                bounds.append(self._bounds(self._told(one, place, table)))
-        if not counts:
-            return None
-        return Constraints(
-            np.moveaxis(np.concatenate(counts, axis=2), 0, 1).astype(np.int64),
-            np.concatenate([low for low, _ in bounds]),
-            np.concatenate([high for _, high in bounds]),
-            all(table.whole for table in self.settings.tables),
-        )
+        return joined(found)
 
     def _cells(self, table: Table, records: Records) -> NDArray[np.int64]:
         """The cell that each record falls into."""
@@ -270,7 +229,7 @@ class Statistics(Program):
         for column in table.by:
             values = records[column]
             if column in self.settings.bins:
-                which = self._bin(column, values)
+                which = np.searchsorted(self.settings.bins[column], values, side="right")
             else:
                 domain = np.asarray(self.domains[column])
                 hits = values[:, None] == domain[None, :]
@@ -281,26 +240,28 @@ class Statistics(Program):
             cell = cell * self._values(column) + which
         return cell
 
-    def _bin(self, column: str, values: NDArray[Any]) -> NDArray[np.intp]:
-        return np.searchsorted(self.settings.bins[column], values, side="right")
-
     def _count(self, table: Table) -> int:
         return int(np.prod([self._values(column) for column in table.by], initial=1))
 
-    def _adds(self, table: Table, records: Records) -> Array:
-        """What each record adds to each cell (m, P, C): 1, and the powers of its value that the
-        kind needs; of counts and sums the last is what is released."""
-        inside = self._cells(table, records)[:, None] == np.arange(self._count(table))
-        value = records[table.of].astype(np.float64) if table.of else np.ones(len(records))
+    def _powers(self, table: Table, records: Records) -> Array:
+        """What each record adds to the sums of its cell (P, m), what clipping leaves of it: 1, and
+        the powers of its value that the kind needs; of counts and sums the last is released."""
         powers = {"count": 1, "sum": 2, "mean": 2, "variance": 3}[table.kind]
-        return np.stack([value[:, None] ** power * inside for power in range(powers)], axis=1)
+        return np.stack([_value(table, records) ** p for p in range(powers)]) * self._share(records)
 
     def _share(self, records: Records) -> Array:
-        """What is left of each record (m, 1) where what it adds to all tables is clipped."""
-        if self.settings.clip is None:
-            return np.ones((len(records), 1))
-        each = [self._adds(table, records)[:, -1] for table in self.settings.tables]
-        return self.settings.share(np.linalg.norm(np.concatenate(each, axis=1), axis=1))[:, None]
+        """What is left of each record (m,) where what it adds to all tables is clipped."""
+        squares = [_value(table, records) ** 2 for table in self.settings.tables]
+        return self.settings.share(np.sqrt(np.sum(squares, axis=0)))
+
+    def _terms(self, table: Table, candidates: Candidates) -> tuple[NDArray[np.int64], Array]:
+        """The cell of each record under each candidate (K, m), and what it adds there (P, K, m):
+        nothing where it is not among the records."""
+        full = candidates.filled
+        room(len(full), candidates.records, len(full))
+        cell = np.stack([self._cells(table, records) for records in full])
+        adds = np.stack([self._powers(table, records) for records in full], axis=1)
+        return cell, adds * candidates.present[:, None]
 
     def _released(self, table: Table, total: Array) -> dict[str, NDArray[Any]]:
         """What is said of the sums behind a table (P, C), once small cells and digits are taken
@@ -313,84 +274,78 @@ class Statistics(Program):
             return {"counts": np.where(small, SUPPRESSED, coarse)}
         size, sums = total[:2]
         least = {"sum": 0, "mean": 1, "variance": 2}[table.kind]
-        shown = size >= max(asked.suppress, least)
-        if table.kind == "sum":
-            return {"numbers": self._rounded(np.where(shown, sums, 0.0)), "shown": shown}
-        said = mean = np.where(shown, sums / np.maximum(size, 1), 0.0)
+        shown, said = size >= max(asked.suppress, least), [sums]
+        if least:
+            said = [sums / np.maximum(size, 1)]
         if table.kind == "variance":
-            about = total[2] - 2 * mean * sums + size * mean**2
-            variance = np.where(shown, about / np.maximum(size - 1, 1), 0.0)
-            said = np.concatenate([mean, np.maximum(variance, 0.0)])
-        return {"numbers": self._rounded(said), "shown": shown}
+            about = total[2] - said[0] * sums
+            said.append(np.maximum(about / np.maximum(size - 1, 1), 0.0))
+        numbers = np.concatenate([np.where(shown, each, 0.0) for each in said])
+        return {"numbers": self._rounded(numbers), "shown": shown}
 
     def _rounded(self, numbers: Array) -> Array:
         decimals = self.settings.decimals
         return numbers if decimals is None else np.round(numbers, decimals)
 
-    def _told(self, one: Exchange, place: int, table: Table) -> NDArray[np.int64]:
-        """The counts of a table, as they were released."""
-        told = expected(one.returned, f"{place}.counts", (self._count(table),), one.number)
-        least = SUPPRESSED if self.settings.suppress else 0
-        if (told != np.rint(told)).any() or told.min(initial=0) < least:
+    def _bounds(self, one: Exchange, place: int, cells: int) -> tuple[Array, Array]:
+        """The least and the largest count that is released like each of a table."""
+        told = expected(one.returned, f"{place}.counts", (cells,), one.number)
+        step, least = self.settings.round_to, self.settings.suppress
+        if (told != np.rint(told)).any() or told.min(initial=0) < (SUPPRESSED if least else 0):
             raise FixRecording(f"round {one.number}: table {place} holds what is no count")
-        return told.astype(np.int64)
-
-    def _bounds(self, told: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The least and the largest count that is released like this."""
-        hidden, step, least = told == SUPPRESSED, self.settings.round_to, self.settings.suppress
         low, high = np.maximum(told - step // 2, 0), told + (step - 1) // 2
         if least:  # what is shown is no small cell: none, or as many as are shown
             low = np.where(told > 0, np.maximum(low, least), 0)
             high = np.where(told > 0, high, 0)
+        hidden = told == SUPPRESSED
         return np.where(hidden, int(self.settings.zeros), low), np.where(hidden, least - 1, high)
 
-    def _candidate_adds(self, table: Table, candidates: Candidates) -> Array:
-        """`_adds` under each candidate (P, K, m, C), nothing where it is not among the records."""
-        made = [
-            None if records is None else self._adds(table, records) * self._share(records)[:, None]
-            for records in candidates.tables
-        ]
-        nothing = np.zeros_like(next(adds for adds in made if adds is not None))
-        room(nothing[0].size, candidates.records, len(made))
-        each = np.stack([nothing if adds is None else adds for adds in made])
-        return np.moveaxis(each, 2, 0)
-
     def _equations(
-        self, one: Exchange, place: int, table: Table, candidates: Candidates
-    ) -> tuple[Array, Array, Array]:
-        """Features (K, m, R), totals and noise (R,) of one table of one release."""
-        adds, cells = self._candidate_adds(table, candidates), self._count(table)
-        digit = self.settings.blur
-        if table.whole and not self.settings.noise:
-            low, high = self._bounds(self._told(one, place, table))
-            width = (high - low).astype(np.float64)
-            return adds[0], (low + high) / 2, np.sqrt(width * (width + 2) / 12)
-        if self.settings.decimals is not None and not self.settings.noise:
-            digit = 10.0**-self.settings.decimals / np.sqrt(12)
+        self, one: Exchange, place: int, table: Table, cell: NDArray[np.int64], adds: Array
+    ) -> SubsetSums:
+        """What one table of one release says about the sums over its cells."""
+        asked, cells = self.settings, self._count(table)
+        if table.whole and not asked.noise:
+            low, high = self._bounds(one, place, cells)
+            width = high - low
+            sd = np.sqrt(width * (width + 2) / 12)
+            return sums_over_cells(adds[0], cell, (low + high) / 2, sd, width / 2)
         rows = 2 * cells if table.kind == "variance" else cells
         numbers = expected(one.returned, f"{place}.numbers", (rows,), one.number)
-        if self.settings.noise:
-            return adds[-1], numbers, np.full(rows, digit)
-        shown = expected(one.returned, f"{place}.shown", (cells,), one.number) > 0.5
-        inside, sums = adds[:2] * shown
+        if asked.noise:
+            return sums_over_cells(adds[-1], cell, numbers, np.full(cells, asked.blur))
+        digit = asked.blur if asked.decimals is None else 10.0**-asked.decimals / np.sqrt(12)
+        flags = {f"{place}.shown": np.ones(cells, bool), **one.returned}  # all, if nothing is said
+        shown = expected(flags, f"{place}.shown", (cells,), one.number) > 0.5
+        inside, values = adds[:2]
         if table.kind == "sum":
-            return sums, numbers * shown, np.full(rows, digit)
-        behind = inside.max(axis=0).sum(axis=0)  # at most so many records in each cell
-        mean = numbers[:cells]
-        above = sums - inside * mean
+            total = np.where(shown, numbers, np.nan)
+            return sums_over_cells(values, cell, total, np.full(cells, digit))
+        # over the records of a cell, what their values are above its mean adds up to zero
+        behind, mean = _largest(cell, inside, cells), numbers[:cells]
         noise = np.maximum(digit, np.spacing(np.abs(mean))) * behind
+        total = np.where(shown, 0.0, np.nan)
+        above = sums_over_cells(values - inside * mean[cell], cell, total, noise)
         if table.kind == "mean":
-            return above, np.zeros(cells), noise
+            return above
+        # and their squared distances from it to the variance times one record less
         variance, squares = numbers[cells:], adds[2]
-        spread = squares * shown - 2 * mean * sums + inside * (mean**2 - variance)
-        size = np.abs(squares).max(axis=0).sum(axis=0)
-        rounding = np.finfo(np.float64).eps * 4 * size + digit * behind
+        spread = squares - 2 * mean[cell] * values + inside * (mean**2 - variance)[cell]
+        rounding = np.finfo(np.float64).eps * 4 * _largest(cell, squares, cells) + digit * behind
         rounding += noise * 2 * np.sqrt(np.abs(variance))
-        return (
-            np.concatenate([above, spread], axis=2),
-            np.concatenate([np.zeros(cells), -variance * shown]),
-            np.concatenate([noise, rounding]),
-        )
+        total = np.where(shown, -variance, np.nan)
+        return joined([above, sums_over_cells(spread, cell, total, rounding)], same_cells=True)
+
+
+def _value(table: Table, records: Records) -> Array:
+    """What a table adds up, of each record (m,)."""
+    return records[table.of].astype(np.float64) if table.of else np.ones(len(records))
+
+
+def _largest(cell: NDArray[np.int64], adds: Array, cells: int) -> Array:
+    """The largest sum in each cell that one value for all records leads to."""
+    sums = [np.bincount(c, a, cells) for c, a in zip(cell, adds, strict=True)]
+    return np.asarray(np.max(sums, axis=0))
 
 
 PROGRAM = Statistics

@@ -8,18 +8,26 @@ vector leaves or of a future form are refused in a line.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import (
+    AliasPath,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+)
 
 from overheard.errors import FixRecording
-from overheard.foreign.limits import check
+from overheard.foreign.limits import beyond, check, limit
 from overheard.foreign.notation import parse_json
-from overheard.programs.trees.ubjson import parse_ubjson
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -36,8 +44,8 @@ class Tree:
     """One tree; arrays over its nodes, node 0 the root, ``left`` -1 at leaves.
 
     value: the threshold of an inner node, what a leaf adds to the margin (times eta already).
-    hessian: its sum over each node, None where the model says nothing. categories: of each node
-    that splits on one, those that go right.
+    hessian: its sum over each node, None where the model says nothing. depth: splits that a record
+    passes at most. categories: of each node that splits on one, those that go right.
     """
 
     left: Ints
@@ -46,6 +54,7 @@ class Tree:
     value: Floats
     default_left: Flags
     group: int
+    depth: int
     hessian: Floats | None
     categories: Mapping[int, Ints] = field(default_factory=dict)
 
@@ -57,7 +66,7 @@ class Tree:
         """The leaf (n,) of each row of inputs (n, d); NaN takes the default direction."""
         node = np.zeros(len(inputs), dtype=np.int64)
         rows = np.arange(len(inputs))
-        while (self.left[node] >= 0).any():
+        for _ in range(self.depth):
             x = inputs[rows, self.feature[node]]
             goes_left = x < self.value[node]
             for split in self.categories.keys() & set(node.tolist()):
@@ -168,13 +177,19 @@ class _Text(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
 
-class _TreeParam(_Text):
-    num_nodes: int = Field(ge=1, le=1 << 24)
-    size_leaf_vector: int = Field(default=1, ge=0, le=1)  # more: vectors (multi_output_tree)
+def _at(*path: str, **more: Any) -> Any:
+    """A field that stands deep within the document."""
+    return Field(validation_alias=AliasPath(*path), **more)
+
+
+_TREES_AT = ("learner", "gradient_booster", "model")
+_PARAMS_AT = ("learner", "learner_model_param")
+_LOSS_AT = ("learner", "objective")
 
 
 class _TreeText(_Text):
-    tree_param: _TreeParam
+    num_nodes: int = _at("tree_param", "num_nodes", ge=1, le=1 << 24)
+    leaf_vector: int = _at("tree_param", "size_leaf_vector", default=1, ge=0, le=1)
     left_children: _Whole
     right_children: _Whole
     split_indices: _Whole
@@ -187,57 +202,31 @@ class _TreeText(_Text):
     categories: _Whole = _None
 
 
-class _Shape(_Text):
-    num_parallel_tree: int = Field(ge=0, le=1 << 16)
-    num_trees: int = Field(ge=0, le=1 << 24)
+class _ModelText(_Text):
+    """The document; leaves that are vectors (several targets) are refused."""
 
-
-class _Trees(_Text):
-    gbtree_model_param: _Shape
-    tree_info: _Whole
-    trees: list[_TreeText]
-
-
-class _Gbtree(_Text):
-    name: Literal["gbtree"]
-    model: _Trees
-
-
-class _Loss(_Text):
-    scale_pos_weight: float = Field(default=1.0, ge=0, le=1e30)
-
-
-class _Poisson(_Text):
-    max_delta_step: float = Field(default=0.0, ge=0, le=80)
-
-
-class _Objective(_Text):
-    name: str
-    reg_loss_param: _Loss = _Loss()
-    poisson_regression_param: _Poisson = _Poisson()
-
-
-class _Params(_Text):
-    num_class: int = Field(ge=0, le=MOST_CLASSES)
-    num_target: int = Field(default=1, ge=0, le=1)  # several have vectors for leaves
-    num_feature: int = Field(ge=0, le=1 << 24)
-    base_score: Annotated[list[float], BeforeValidator(_listed)]
-
-
-class _Learner(_Text):
-    gradient_booster: _Gbtree
-    objective: _Objective
-    learner_model_param: _Params
-
-
-class _Document(_Text):
-    learner: _Learner
+    booster: Literal["gbtree"] = _at("learner", "gradient_booster", "name")
+    parallel: int = _at(*_TREES_AT, "gbtree_model_param", "num_parallel_tree", ge=0, le=1 << 16)
+    num_trees: int = _at(*_TREES_AT, "gbtree_model_param", "num_trees", ge=0, le=1 << 24)
+    tree_info: _Whole = _at(*_TREES_AT, "tree_info")
+    trees: list[_TreeText] = _at(*_TREES_AT, "trees")
+    objective: str = _at(*_LOSS_AT, "name")
+    scale_pos_weight: float = _at(
+        *_LOSS_AT, "reg_loss_param", "scale_pos_weight", default=1.0, ge=0, le=1e30
+    )
+    max_delta_step: float = _at(
+        *_LOSS_AT, "poisson_regression_param", "max_delta_step", default=0.0, ge=0, le=80
+    )
+    classes: int = _at(*_PARAMS_AT, "num_class", ge=0, le=MOST_CLASSES)
+    targets: int = _at(*_PARAMS_AT, "num_target", default=1, ge=0, le=1)
+    features: int = _at(*_PARAMS_AT, "num_feature", ge=0, le=1 << 24)
+    base_score: Annotated[list[float], BeforeValidator(_listed)] = _at(*_PARAMS_AT, "base_score")
 
 
 def _checked(said: Any, where: object, known: tuple[Tree, ...] | None = None) -> Booster:
     """The model; ``known``: its trees, where they were read before."""
     try:
-        return _booster(_Document.model_validate(said).learner, known)
+        return _booster(_ModelText.model_validate(said), known)
     except ValidationError as error:
         first = error.errors()[0]
         what = f"{'.'.join(map(str, first['loc']))[:150]}: {first['msg'][:100]}"
@@ -246,39 +235,31 @@ def _checked(said: Any, where: object, known: tuple[Tree, ...] | None = None) ->
     raise FixRecording(f"{where}: not a model of XGBoost's gbtree: {what}")
 
 
-def _booster(learner: _Learner, known: tuple[Tree, ...] | None) -> Booster:
-    params, objective = learner.learner_model_param, learner.objective
-    grown = learner.gradient_booster.model
-    groups, shape = max(1, params.num_class), grown.gbtree_model_param
-    count = len(grown.trees) if known is None else len(known)
-    if not count == shape.num_trees == len(grown.tree_info):
-        raise ValueError(f"num_trees is {shape.num_trees}, and there are {count} trees")
-    if count and not 0 <= grown.tree_info.min() <= grown.tree_info.max() < groups:
+def _booster(said: _ModelText, known: tuple[Tree, ...] | None) -> Booster:
+    groups = max(1, said.classes)
+    count = len(said.trees) if known is None else len(known)
+    if not count == said.num_trees == len(said.tree_info):
+        raise ValueError(f"num_trees is {said.num_trees}, and there are {count} trees")
+    if count and not 0 <= said.tree_info.min() <= said.tree_info.max() < groups:
         raise ValueError(f"tree_info names a class beyond the {groups} there are")
-    if len(params.base_score) not in (1, groups) or np.abs(params.base_score).max() > 1e30:
-        raise ValueError(f"base_score {str(params.base_score)[:40]} for {groups} classes")
-    return Booster(
-        objective.name,
-        known if known is not None else tuple(
-            _tree(tree, int(group), params.num_feature)
-            for tree, group in zip(grown.trees, grown.tree_info, strict=True)
-        ),
-        np.resize(np.asarray(params.base_score, dtype=np.float32), groups),
-        groups,
-        max(1, shape.num_parallel_tree),
-        params.num_feature,
-        objective.reg_loss_param.scale_pos_weight,
-        objective.poisson_regression_param.max_delta_step,
-    )  # fmt: skip
+    if len(said.base_score) not in (1, groups) or np.abs(said.base_score).max() > 1e30:
+        raise ValueError(f"base_score {str(said.base_score)[:40]} for {groups} classes")
+    if known is None:
+        each = zip(said.trees, said.tree_info, strict=True)
+        known = tuple(_tree(tree, int(group), said.features) for tree, group in each)
+    scores = np.resize(np.asarray(said.base_score, dtype=np.float32), groups)
+    loss = said.scale_pos_weight, said.max_delta_step
+    parallel = max(1, said.parallel)
+    return Booster(said.objective, known, scores, groups, parallel, said.features, *loss)
 
 
 def _tree(said: _TreeText, group: int, features: int) -> Tree:
     left, right, feature = said.left_children, said.right_children, said.split_indices
-    nodes = said.tree_param.num_nodes
+    nodes = said.num_nodes
     for one in (left, right, feature, said.split_conditions, said.default_left):
         if len(one) != nodes:
             raise ValueError(f"a tree with {len(one)} numbers where {nodes} belong")
-    reached = _walked(left, right)
+    reached, depth = _walked(left, right)
     inner = reached & (left >= 0)
     if inner.any() and not 0 <= feature[inner].min() <= feature[inner].max() < features:
         raise ValueError(f"a split on a feature beyond the {features} there are")
@@ -289,6 +270,7 @@ def _tree(said: _TreeText, group: int, features: int) -> Tree:
         said.split_conditions,
         said.default_left.astype(bool),
         group,
+        depth,
         _unmasked(said.sum_hessian, reached),
         _categories(said),
     )
@@ -306,15 +288,15 @@ def _unmasked(hessian: Floats, reached: Flags) -> Floats | None:
     return None if masked else hessian
 
 
-def _walked(left: Ints, right: Ints) -> Flags:
-    """Which nodes the root reaches; refused unless they form a tree."""
+def _walked(left: Ints, right: Ints) -> tuple[Flags, int]:
+    """Which nodes the root reaches, and over how many levels; refused unless they form a tree."""
     reached = np.zeros(len(left), dtype=bool)
     reached[0] = True
     level = np.zeros(1, dtype=np.int64)
-    for _ in range(MOST_DEPTH):
+    for depth in range(MOST_DEPTH):
         level = level[left[level] != -1]
         if not len(level):
-            return reached
+            return reached, depth
         below = np.concatenate([left[level], right[level]])
         if not 0 <= below.min() <= below.max() < len(left):
             raise ValueError(f"a child beyond the {len(left)} nodes of its tree")
@@ -327,7 +309,7 @@ def _walked(left: Ints, right: Ints) -> Flags:
 
 def _categories(said: _TreeText) -> dict[int, Ints]:
     at, starts, sizes = said.categories_nodes, said.categories_segments, said.categories_sizes
-    if not len(at) == len(starts) == len(sizes) or len(at) > said.tree_param.num_nodes:
+    if not len(at) == len(starts) == len(sizes) or len(at) > said.num_nodes:
         raise ValueError("categories_nodes, _segments and _sizes are not of one length")
     if len(at) and (min(starts.min(), sizes.min()) < 0 or max(starts.max(), sizes.max()) >= 1 << 24
                     or (starts + sizes).max() > len(said.categories)):  # fmt: skip
@@ -336,3 +318,102 @@ def _categories(said: _TreeText) -> dict[int, Ints]:
         int(node): said.categories[start : start + size]
         for node, start, size in zip(at, starts, sizes, strict=True)
     }
+
+
+# UBJSON from strangers: bounded in bytes, values and depth.
+
+_MARKERS = {b"i": "b", b"U": "B", b"I": "h", b"l": "i", b"L": "q", b"d": "f", b"D": "d"}
+"""The markers of numbers, and how `struct` and numpy call them; the first byte is the highest."""
+_CONSTANTS = {b"T": True, b"F": False, b"Z": None}
+_ALONE = 8
+"""Values in an array of numbers that are read in less time than one that stands alone."""
+
+
+def parse_ubjson(raw: bytes, where: object) -> Any:
+    """What a UBJSON text says; what is cut short, unknown or beyond the limits is refused.
+
+    Only what XGBoost writes is read: objects, texts, whole numbers, float32 and float64, truth
+    values, null, and arrays that begin with their length, typed or not. Typed arrays of numbers
+    become numpy arrays, everything else what JSON would give. Nothing is executed, and no length is
+    believed before the bytes are there."""
+    reader = _Reader(raw, where)
+    content = reader.value(reader.depth)
+    if reader.at != len(raw):
+        raise reader.wrong("more follows the end")
+    return content
+
+
+class _Reader:
+    def __init__(self, raw: bytes, where: object) -> None:
+        self.raw, self.where, self.at = raw, where, 0
+        self.values, self.depth = limit("json_values"), limit("depth")  # still allowed
+
+    def wrong(self, what: str) -> FixRecording:
+        return FixRecording(f"{self.where}: UBJSON that is broken at byte {self.at}: {what}")
+
+    def take(self, count: int) -> bytes:
+        if not 0 <= count <= len(self.raw) - self.at:
+            raise self.wrong("it is cut short")
+        self.at += count
+        return self.raw[self.at - count : self.at]
+
+    def spend(self, values: int) -> None:
+        self.values -= values
+        if self.values < 0:
+            raise beyond("json_values", self.where)
+
+    def number(self, kind: bytes) -> Any:
+        form = ">" + _MARKERS[kind]
+        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+
+    def count(self) -> int:
+        """A length: a whole number of any size."""
+        kind = self.take(1)
+        if kind not in _MARKERS or kind in b"dD":
+            raise self.wrong("no length, where one belongs")
+        return int(self.number(kind))
+
+    def text(self) -> str:
+        try:
+            return self.take(self.count()).decode("utf-8")
+        except UnicodeDecodeError as problem:
+            raise self.wrong("a text that is not UTF-8") from problem
+
+    def value(self, depth: int) -> Any:
+        """The value that begins here; ``depth``: of levels that may still follow."""
+        self.spend(_ALONE)
+        if depth < 0:
+            raise beyond("depth", self.where)
+        kind = self.take(1)
+        if kind in _MARKERS:
+            return self.number(kind)
+        if kind in _CONSTANTS:
+            return _CONSTANTS[kind]
+        if kind == b"S":
+            return self.text()
+        if kind == b"{":
+            found = {}
+            while self.raw[self.at : self.at + 1] != b"}":
+                key = self.text()
+                found[key] = self.value(depth - 1)
+            self.at += 1
+            return found
+        if kind != b"[":
+            raise self.wrong("no value, where one belongs")
+        typed = self.take(1)
+        if typed == b"$":
+            number, typed = self.take(1), self.take(1)
+            if number in _MARKERS and typed == b"#":
+                return self.array(np.dtype(">" + _MARKERS[number]))
+        if typed != b"#":
+            raise self.wrong("an array of an unknown type or length")
+        count = self.count()
+        if count > len(self.raw) - self.at:  # every value takes a byte
+            raise self.wrong("it is cut short")
+        return [self.value(depth - 1) for _ in range(count)]
+
+    def array(self, dtype: np.dtype[Any]) -> Any:
+        count = self.count()
+        found = np.frombuffer(self.take(count * dtype.itemsize), dtype)
+        self.spend(count)
+        return found.astype(dtype.newbyteorder("="))

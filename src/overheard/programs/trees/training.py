@@ -18,7 +18,7 @@ from overheard.programs.program import Settings
 
 Array = NDArray[np.float64]
 _NOT_XGBOOSTS = {
-    "name", "wire_names", "aggregation", "local_rounds", "wire", "leaf_step", "max_delta_step",
+    "name", "wire_names", "aggregation", "local_rounds", "wire", "leaf_step",
 }  # fmt: skip
 
 
@@ -72,10 +72,9 @@ class TreeSettings(Settings):
         return 0.7 if counts else self.max_delta_step
 
     def parameters(self, seed: int, classes: int = 0) -> dict[str, object]:
-        """As XGBoost takes them."""
-        own = self.model_dump(exclude=_NOT_XGBOOSTS, exclude_none=True)
-        if self.max_delta_step:
-            own["max_delta_step"] = self.max_delta_step
+        """As XGBoost takes them: what differs from its defaults."""
+        own: dict[str, object] = {"objective": self.objective}
+        own |= self.model_dump(exclude=_NOT_XGBOOSTS, exclude_defaults=True)
         if classes:
             own["num_class"] = classes
         return {**own, "tree_method": "hist", "nthread": 1, "seed": seed}

@@ -1,1 +1,0 @@
-"""Which value does the sensitive attribute have, for every record?"""

@@ -1,0 +1,595 @@
+"""One full-batch step a round: the update is exactly linear in what each record is.
+
+    (theta - theta') m / lr  =  sum_i g_i(s_i),      g_i(v): gradient of record i were its value v,
+
+however non-linear the network (decoders.md section 1); rounds stack, and who may be absent adds
+nothing. `measure` writes that as a `Measurement` in the cheapest form that serves:
+
+- **linear least squares**, any number of full-batch epochs: the secret column's moments
+  (decoders.md section 2.1); two messages tell all that there is to know;
+- **logistic or softmax regression**: a record's gradient is its residual times its input, so that
+  the residuals of all rounds span a few dozen curves in time (`overheard.decoding.rounds`);
+- **any other network**: with few parameters the gradients are rows; with many, or where that is
+  sharp enough already, only their inner products are made (`GradientRows` needs no gradient of
+  dense layers for these);
+- **very many records**: the first layer's equations alone, in chunks, without a Gram matrix.
+
+`decode_one_step` solves it: one round first, more only while the answer is not proven. An answer
+that is not proven is calibrated on simulated clients. Clipping multiplies a whole update by one
+unknown number a round; it is found from the update (`overheard.decoding.update_scale`) and taken
+out, and so is the size of noise that nobody announced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.client import (
+    Client,
+    format_of,
+    one_step,
+    rate_of,
+    refuse_several_steps,
+    rounding,
+    spread,
+)
+from overheard.attacks.simulated_clients import Attempt, judged, player
+from overheard.decoding.limits import BLOCK, NUMBERS, UNKNOWNS
+from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
+from overheard.decoding.max_entropy import Posterior, max_entropy
+from overheard.decoding.measurement import (
+    Measurement,
+    from_differences,
+    from_gram,
+    from_rows,
+    stack,
+)
+from overheard.decoding.moments import Steps, moments_of_secret, statistics
+from overheard.decoding.posterior import POOR_FIT, UNSOLVED, believable
+from overheard.decoding.rounds import float32_noise, from_factors
+from overheard.decoding.ties import decode_tied
+from overheard.decoding.update_scale import ScaledSum, by_length, refit, regressed
+from overheard.errors import ChooseAnotherAttack
+from overheard.programs.gradient_rows import Differences, GradientRows, Outer, add_products
+from overheard.programs.losses import loss_named
+from overheard.programs.networks import client_rows, network
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import encode
+from overheard.programs.simulated import Encoded
+from overheard.transcript.knowledge import Link
+
+Array = NDArray[np.float64]
+PROVEN = ("counts", "linear_solve", "enumeration")
+"""Methods whose answer is the only one that explains the equations, or their exact posterior."""
+
+
+@dataclass(frozen=True)
+class OneStepOptions:
+    """Settings of the decoding of one step.
+
+    rounds: of the rounds heard, how many are used at most (spread evenly); of models without
+        hidden layers all are.
+    fitting: mean square of what an answer leaves, in units of rounding, up to which it fits: what a
+        wrong description leaves is orders of magnitude more.
+    count_sd: how exactly the number of members is known, in records.
+    few_numbers: of rows, which then cost next to nothing.
+    even, sharp: ratio of largest to smallest noise of a round's rows that counts as even, and least
+        singular value in noise units, from which weighting each row adds nothing.
+    scaled_rounds, operations: rounds in which scales are looked for (spread evenly; fewer if the
+        records are many), and floating-point operations that this may cost.
+    far: standard errors below one from which an update that may be clipped counts as scaled.
+    halved: without being told of clipping: the noise must fall at least so far.
+    passes, settled: of scale and secret in turn; relative change at rest.
+    """
+
+    rounds: int = 100
+    fitting: float = 100.0
+    count_sd: float = 0.01
+    few_numbers: int = 1_000_000
+    even: float = 1.5
+    sharp: float = 30.0
+    scaled_rounds: int = 8
+    operations: float = 1e10
+    far: float = 4.5
+    halved: float = 0.5
+    passes: int = 3
+    settled: float = 2e-3
+
+
+DEFAULT = OneStepOptions()
+
+
+def is_one_step(client: Client) -> bool:
+    """Is an update linear in what the records are, and are there gradients, record by record?"""
+    link, recipe, net = client.messages, client.recipe, network(client.recipe)
+    if has_moments(client):
+        return True
+    if not one_step(link, recipe):
+        return False
+    if net.factored:
+        return True
+    return not (net.chance or net.mixes) and not too_long(recipe, link.sent[0], client.encoded)
+
+
+def decode_one_step(
+    client: Client, rng: np.random.Generator, options: OneStepOptions = DEFAULT
+) -> Posterior:
+    """Probabilities of each record's candidates."""
+    if _very_many(client):
+        return _first_layer(client)
+    heard = len(client.messages)
+    compressed = has_moments(client) or is_single_layer(client)
+    for rounds in (1, options.rounds) if heard > 1 and not compressed else (options.rounds,):
+        found = _decoded(client, rounds, options)
+        if found.posterior.method in PROVEN:
+            break
+    posterior, notes = found.posterior, {**found.notes, "misfit": found.misfit}
+    if not compressed:
+        notes["rounds_used"] = min(rounds, heard)
+    fits, flag = found.misfit <= options.fitting, posterior.flag
+    exact = posterior.method in PROVEN or has_moments(client)
+    if not exact and not (compressed and heard > options.rounds):
+        play = player(found.client.only(spread(heard, rounds)), rng)
+        attempt = partial(_attempted, found.client, rounds, options)
+        tried = judged(play, attempt, posterior.probabilities, client.prior)
+        believed = tried.calibration.applied(posterior.probabilities)
+        posterior = replace(posterior, probabilities=believed)
+        notes |= tried.calibration.notes
+        flag, fits = tried.flag, tried.fits(found.misfit, options.fitting)
+    notes["fit"] = "good" if fits else "poor"
+    return replace(posterior, flag=flag if fits else POOR_FIT, notes=notes)
+
+
+class Found(NamedTuple):
+    """The client with noise that was found; an answer; the mean square of what no candidates
+    explain, or of what the answer leaves, in units of the noise; what is to be said of scale and
+    noise."""
+
+    client: Client
+    posterior: Posterior
+    misfit: float
+    notes: dict[str, float | int | str]
+
+
+def _attempted(client: Client, rounds: int, options: OneStepOptions, link: Link) -> Attempt:
+    found = _decoded(client.hearing(link), rounds, options)
+    return Attempt(found.posterior.probabilities, found.misfit)
+
+
+def _decoded(client: Client, rounds: int, options: OneStepOptions) -> Found:
+    """The answer from so many rounds, scale and noise of the updates taken out."""
+    solve = partial(_solved, client)
+    notes: dict[str, float | int | str] = {}
+    measured = measure(client, rounds, options)
+    strange = measured.spare_rows and measured.misfit > options.fitting
+    # noise that nobody told of must not stand for members that the pool lacks
+    everybody = bool(client.candidates.present.all()) and not client.messages.sparse
+    if (client.may_be_clipped or strange) and everybody:
+        undone = _undone(client, solve, options)
+        if undone is not None and undone.noise_sd > client.messages.noise_sd:
+            notes["noise_found"] = undone.noise_sd
+            client = client.hearing(replace(client.messages, noise_sd=undone.noise_sd))
+            measured = measure(client, rounds, options)
+        if undone is not None and undone.measurement is not None:
+            notes["scale"] = float(np.median(undone.scales))
+            measured = undone.measurement
+    posterior = solve(measured)
+    left = max(posterior.chi2_per_equation, measured.misfit if measured.spare_rows else 0.0)
+    return Found(client, posterior, left, notes)
+
+
+def _solved(client: Client, measurement: Measurement) -> Posterior:
+    few = measurement.rank < measurement.unknowns
+    if few and has_moments(client):
+        # Least squares tells d + 2 numbers however long one listens, and opposite secrets may share
+        # them (driouich2022 Proposition 1): only the convex problem says so honestly.
+        return max_entropy(believable(measurement), client.prior)
+    return decode_tied(measurement, client.ties, client.prior)
+
+
+def measure(client: Client, rounds: int, options: OneStepOptions = DEFAULT) -> Measurement:
+    """What the messages say about which candidate each record is."""
+    if has_moments(client):
+        return _moments(client, rounds)
+    refuse_several_steps(client.messages, client.recipe)
+    if is_single_layer(client):
+        return _single_layer(client)
+    return network_measurement(client, rounds, options=options)
+
+
+def network_measurement(
+    client: Client,
+    rounds: int,
+    scales: Array | None = None,
+    options: OneStepOptions = DEFAULT,
+) -> Measurement:
+    """The measurement of any network. Of records that may be absent the number of those present is
+    one more equation: the client reported it. scales: by what each round was multiplied before it
+    was sent (None: by one)."""
+    link, recipe, candidates = client.messages, client.recipe, client.encoded
+    used = spread(len(link), rounds)
+    scale = candidates.members / rate_of(link, recipe)
+    # how a gradient was rounded is judged by all rounds, so those are kept
+    heard = link if link.gradients else link.only(used)
+    updates, noise = heard.updates() * scale, rounding(heard) * scale
+    if len(heard) > len(used):
+        updates, noise = updates[used], noise[used]
+    if scales is not None:
+        updates, noise = updates / scales[used, None], noise / scales[used, None]
+    thetas = link.sent[used].astype(np.float64)
+    unknowns = candidates.unknowns
+    numbers = unknowns * thetas.size
+    if link.sparse:
+        return _rows(recipe, thetas, updates, noise, candidates, updates != 0)
+    if numbers > options.few_numbers and (thetas.size > unknowns or numbers > NUMBERS):
+        products = inner_products(recipe, thetas, updates, noise, candidates)
+        even = (noise.max(axis=1) <= options.even * noise.min(axis=1)).all()
+        if numbers > NUMBERS or even or _sharp(products, options.sharp):
+            return products
+    return _rows(recipe, thetas, updates, noise, candidates)
+
+
+def _sharp(measurement: Measurement, sharp: float) -> bool:
+    """Is every unknown seen far above the noise, so that weighting each row adds nothing?"""
+    if measurement.unresolved or measurement.rank < measurement.unknowns:
+        return False
+    features = measurement.features
+    return float(np.einsum("ikr,ikr->r", features, features).min()) >= sharp**2
+
+
+class _At(NamedTuple):
+    """At one model: gradients of the first candidate present, differences of the others to the
+    first candidate, and what the update leaves unexplained by the first."""
+
+    base: GradientRows
+    others: list[Differences]
+    left: Array
+
+
+def _at(
+    recipe: Recipe, theta: Array, candidates: Encoded, update: Array, weights: Array | None = None
+) -> _At:
+    if too_long(recipe, theta, candidates):
+        raise ChooseAnotherAttack(
+            f"{candidates.inputs.shape[1]} records and {recipe.model.size} parameters are too many "
+            "gradients to write out; of dense layers any number can be decoded"
+        )
+    there = np.flatnonzero(candidates.present)
+    rows = [client_rows(recipe, theta, candidates.inputs[k], candidates.labels[k]) for k in there]
+    if weights is not None:
+        rows = [one.scaled(weights) for one in rows]
+    if not candidates.present[0]:  # who is absent adds nothing
+        return _At(rows[0], [one.since() for one in rows], update)
+    return _At(rows[0], [one.since(rows[0]) for one in rows[1:]], update - rows[0].total())
+
+
+def too_long(recipe: Recipe, theta: Array, candidates: Encoded) -> bool:
+    """Are there more gradients of layers that are written out than there is room for?"""
+    if network(recipe).factored:
+        return False
+    theta, inputs = theta.astype(np.float64), candidates.inputs[-1, :1]
+    one = network(recipe).rows(theta, inputs, candidates.labels[-1, :1])
+    return bool(candidates.labels.size * one.written > NUMBERS)
+
+
+def _rows(
+    recipe: Recipe,
+    thetas: Array,
+    updates: Array,
+    noise: Array,
+    candidates: Encoded,
+    sent: NDArray[np.bool_] | None = None,
+) -> Measurement:
+    """Every coordinate an equation with its own noise; ``sent`` (T, P): only these."""
+    differences, residual, sds = [], [], []
+    for number, (theta, update) in enumerate(zip(thetas, updates, strict=True)):
+        kept = slice(None) if sent is None else np.flatnonzero(sent[number])
+        at = _at(recipe, theta, candidates, update)
+        differences.append(np.stack([o.explicit()[..., kept] for o in at.others], axis=1))
+        residual.append(at.left[kept])
+        sds.append(noise[number][kept])
+    if not candidates.present[0]:
+        differences.append(np.ones((*differences[0].shape[:2], 1)))
+        residual.append(np.array([float(candidates.members)]))
+        sds.append(np.array([DEFAULT.count_sd]))
+    return from_differences(
+        np.concatenate(differences, axis=2), np.concatenate(residual), np.concatenate(sds)
+    )
+
+
+def inner_products(
+    recipe: Recipe,
+    thetas: Array,
+    updates: Array,
+    noise: Array,
+    candidates: Encoded,
+    weights: Array | None = None,
+) -> Measurement:
+    """The measurement from sums (T, P) of gradients at models (T, P), without the gradients.
+
+    Rounds are weighted by their own noise (T, P), so that the sum of Gram matrices has unit noise.
+    weights: (T, m), how often a record's gradient counts (None: once).
+    """
+    values, people, _ = candidates.inputs.shape
+    unknowns, counted = candidates.unknowns, int(not candidates.present[0])
+    number_of = candidates.members * counted / DEFAULT.count_sd
+    # record-major: the K - 1 differences of a record stand side by side
+    products = np.full((people, values - 1, people, values - 1), counted * DEFAULT.count_sd**-2)
+    projections = np.full((people, values - 1), number_of / DEFAULT.count_sd)
+    energy = number_of**2
+    for number, (theta, update, sd) in enumerate(zip(thetas, updates, noise, strict=True)):
+        precision = float(1 / np.mean(sd**2))
+        at = _at(recipe, theta, candidates, update, None if weights is None else weights[number])
+        energy += precision * float(at.left @ at.left)
+        blocks = at.base.blocks(at.left)
+        for a, one in enumerate(at.others):
+            projections[:, a] += precision * one.project(blocks)
+        add_products(at.others, precision, products)
+    measurement = from_gram(
+        products.reshape(unknowns, unknowns), projections.ravel(), 1.0, candidates=values
+    )
+    spare = thetas.size + counted - measurement.rank
+    if spare <= 0:
+        return measurement
+    # what the differences cannot explain; a difference of sums, so never quite negative
+    left_over = max(energy - float(measurement.total @ measurement.total), 0.0)
+    return replace(measurement, spare_rows=spare, spare_chi2=left_over)
+
+
+def is_single_layer(client: Client) -> bool:
+    """Is it a classifier without hidden layers, and is everybody known to be there?"""
+    link, recipe = client.messages, client.recipe
+    as_it_is = not (recipe.pull or recipe.private or link.sparse)
+    linear = recipe.model.linear and one_step(link, recipe) and as_it_is
+    return linear and bool(client.candidates.present.all())
+
+
+def _single_layer(client: Client) -> Measurement:
+    """Of a classifier without hidden layers, from all rounds.
+
+    Rounds with an all-zero model are left out: equal residuals make float32 sums err in one
+    direction.
+    """
+    link, recipe, candidates = client.messages, client.recipe, client.encoded
+    values, people, _ = candidates.inputs.shape
+    outputs = recipe.model.outputs
+    moved = np.flatnonzero(np.abs(link.sent).max(axis=1) > 0)
+    most = max(NUMBERS // (values * people * outputs), 1)
+    used = moved[spread(len(moved), most)] if len(moved) else np.arange(1)
+    scale = people / rate_of(link, recipe)
+    thetas = link.sent[used].astype(np.float64)
+    # (T, K, m, outputs) -> (outputs, m, K, T)
+    raw = network(recipe).predict(thetas[:, None, :], candidates.inputs)
+    residuals = np.moveaxis(
+        loss_named(recipe.loss).errors(raw, candidates.labels), (3, 2, 1), (0, 1, 2)
+    )
+    inputs = candidates.inputs.transpose(1, 0, 2).astype(np.float64)
+    if recipe.model.bias:
+        inputs = np.concatenate([inputs, np.ones((people, values, 1))], axis=2)
+    totals = _by_output(recipe, link.updates()[used] * scale)
+    returned = _by_output(recipe, link.returned[used].astype(np.float64))
+    stated = _by_output(recipe, rounding(link)[used] * scale)
+    in_single = format_of(link.returned).name == "float32"
+    parts = []
+    for unit in range(outputs):
+        noise = stated[unit]
+        if in_single:
+            noise = float32_noise(returned[unit], residuals[unit], inputs, scale)
+            noise = np.hypot(noise, link.noise_sd * scale)
+        parts.append(from_factors(residuals[unit], inputs, totals[unit], noise))
+    return parts[0] if outputs == 1 else stack(parts)
+
+
+def _by_output(recipe: Recipe, flat: Array) -> Array:
+    """(T, P) parameters as (outputs, T, d [+ 1])."""
+    outputs, width = recipe.model.outputs, recipe.model.inputs
+    weights = flat[:, : outputs * width].reshape(len(flat), outputs, width)
+    if recipe.model.bias:
+        weights = np.concatenate([weights, flat[:, outputs * width :, None]], axis=2)
+    return weights.transpose(1, 0, 2)
+
+
+def has_moments(client: Client) -> bool:
+    """Is it linear least squares on whole batches, and only inputs are unknown?"""
+    recipe, settings = client.recipe, client.candidates.settings
+    known = all(s is not None and recipe.target.column not in s for s in settings)
+    solved = recipe.linear_least_squares and recipe.full_batch and recipe.plain
+    return solved and known and recipe.private is None
+
+
+def _moments(client: Client, rounds: int) -> Measurement:
+    """Of linear least squares: the secret's moments, and what each record adds to them."""
+    link, recipe, candidates = client.messages, client.recipe, client.encoded
+    settings = [setting for setting in client.candidates.settings if setting is not None]
+    inside = recipe.encoding.inputs_of_all(settings[0])
+    public = candidates.inputs[0].copy()
+    public[:, inside] = 0.0
+    blocks = np.zeros((len(settings), recipe.encoding.width))
+    blocks[:, inside] = candidates.inputs[:, 0, inside]
+    within = np.zeros_like(blocks)
+    if client.candidates.spread:  # a number: its one input is it, by a scale
+        (column,), (place,) = settings[0], inside
+        values = [float(setting[column]) for setting in settings]
+        scale = (values[-1] - values[0]) / (blocks[-1, place] - blocks[0, place])
+        within[:, place] = np.square(np.asarray(client.candidates.spread) / scale)
+    phi = statistics(public, candidates.labels[0])
+    used = spread(len(link), rounds)
+    # the solver's own float64 arithmetic, which matters where the wire is as precise
+    solver = 64 * np.finfo(np.float64).eps * np.abs(link.sent[used]).max()
+    rate, epochs = rate_of(link, recipe), 1 if link.gradients else recipe.epochs
+    moments = moments_of_secret(
+        link.sent[used].astype(np.float64),
+        link.updates()[used],
+        np.hypot(rounding(link)[used], solver),
+        phi,
+        blocks,
+        Steps(2 * rate / len(phi), epochs, recipe.model.bias, recipe.proximal * rate),
+        within,
+    )
+    each = moments.rows.reshape(len(moments.total), len(settings) - 1, phi.shape[1])
+    features = np.zeros((len(phi), len(settings), len(moments.total)))
+    features[:, 1:] = np.einsum("iq,rkq->ikr", phi, each)
+    noise = np.eye(len(moments.total))
+    if client.candidates.spread:
+        # where a number lies within its bin is not decoded: to first order it moves what a record
+        # adds along the chord from the first bin to the last
+        reach = np.linalg.norm(blocks[-1] - blocks[0])
+        slope, shares = (features[:, -1] - features[:, 0]) / reach, client.prior.mean(axis=0)
+        noise += float(shares @ within.sum(axis=1)) * slope.T @ slope
+    made = from_rows(features, moments.total, noise)
+    return replace(made, spare_rows=moments.freedom, spare_chi2=moments.chi2)
+
+
+class Undone(NamedTuple):
+    """What was done to the updates before they were sent: ``scales`` of the rounds used and the
+    standard deviation of the noise on a coordinate, told or found. measurement: without the scales;
+    None where no round was scaled."""
+
+    scales: Array
+    noise_sd: float
+    measurement: Measurement | None = None
+
+
+def _undone(
+    client: Client, solve: Callable[[Measurement], Posterior], options: OneStepOptions
+) -> Undone | None:
+    """Every round's own scale, and the noise; None where they cannot be found out: several local
+    steps, or too many records. Where clipping was announced scales are at most one, and a small one
+    is believed."""
+    unknowns, told = client.candidates.unknowns, client.may_be_clipped
+    if unknowns > UNKNOWNS or not one_step(client.messages, client.recipe):
+        return None
+    most = int(np.clip(options.operations / unknowns**3, 1, options.scaled_rounds))
+    client = client.only(spread(len(client.messages), most))
+    link = client.messages
+    sums = [_scaled_sum(client, row) for row in range(len(link))]
+    scales, noise = np.ones(len(link)), 1.0
+    for row, one in enumerate(sums):
+        found = regressed(one)
+        if found is None:
+            scales[row] = min(by_length(one, client.prior), 1.0) if told else 1.0
+            continue
+        away = (1 - found.value) / found.sd
+        believed = (
+            away > options.far if told else found.noise < options.halved * found.noise_unscaled
+        )
+        if believed and found.value > 0:
+            scales[row] = found.value
+        noise = max(noise, found.noise)
+    if noise > options.fitting:
+        stated = float(np.sqrt(np.mean(rounding(link) ** 2)))
+        client = client.hearing(replace(link, noise_sd=float(np.sqrt(noise)) * stated))
+    if (scales == 1.0).all():
+        return Undone(scales, client.messages.noise_sd)
+    for _ in range(options.passes):
+        measurement = network_measurement(client, len(link), scales, options)
+        posterior = solve(measurement)
+        again = np.array([refit(one, posterior.probabilities) for one in sums])
+        again = np.where(scales == 1.0, 1.0, np.minimum(again, 1.0) if told else again)
+        if posterior.method in PROVEN or np.abs(again / scales - 1).max() <= options.settled:
+            break
+        scales = again
+    return Undone(scales, client.messages.noise_sd, measurement)
+
+
+def _scaled_sum(client: Client, row: int) -> ScaledSum:
+    """One round of the link with what is needed to find out by what it was multiplied."""
+    link, recipe, candidates = client.messages, client.recipe, client.encoded
+    scale = candidates.members / rate_of(link, recipe)
+    sd = float(np.sqrt(np.mean(rounding(link)[row] ** 2))) * scale
+    update, theta = link.updates()[row] * scale / sd, link.sent[row].astype(np.float64)
+    at = _at(recipe, theta, candidates, np.zeros_like(update))
+    base, unknowns = -at.left / sd, candidates.unknowns
+    products = np.zeros((len(at.base), len(at.others)) * 2)
+    with_both = np.zeros((2, *products.shape[:2]))
+    for a, one in enumerate(at.others):
+        for which, flat in enumerate((update, base)):
+            with_both[which, :, a] = one.project(at.base.blocks(flat)) / sd
+    add_products(at.others, sd**-2, products)
+    return ScaledSum(
+        products.reshape(unknowns, unknowns),
+        with_both[0].ravel(),
+        with_both[1].ravel(),
+        float(update @ update),
+        float(update @ base),
+        float(base @ base),
+        update.size,
+        len(candidates.present),
+    )
+
+
+def _very_many(client: Client) -> bool:
+    """One full-batch step, very many unknowns, and a first layer with more parameters than that."""
+    unknowns, recipe = client.candidates.unknowns, client.recipe
+    if unknowns <= UNKNOWNS or not one_step(client.messages, recipe):
+        return False
+    everybody = bool(client.candidates.present.all())
+    return everybody and network(recipe).factored and _layer(recipe).width > 2 * unknowns
+
+
+def _first_layer(client: Client) -> Posterior:
+    """The posterior from the first round's first layer. The attribute enters it directly, and its
+    equations are used; the other layers' factors are made chunk by chunk and let go (decoders.md
+    section 4: 20,000 records, 1.5 million parameters)."""
+    link, recipe, known = client.messages, client.recipe, client.candidates
+    people, first = known.records, _layer(recipe)
+    theta = link.sent[0].astype(np.float64)
+    scale = people / rate_of(link, recipe)
+    residual: Array = first.block(link.updates()[0, : first.width] * scale).astype(np.float64)
+    noise = float(np.sqrt(np.mean((rounding(link)[0, : first.width] * scale) ** 2)))
+    base = encode(recipe.encoding, known.first)
+    labels = [
+        recipe.target.encode_values(table[recipe.target.column])
+        for table in known.tables
+        if table is not None
+    ]
+    one = np.arange(1)
+    others = [encode(recipe.encoding, t.take(one))[0] for t in known.tables if t is not None]
+    own = np.sort(recipe.encoding.inputs_of_all(known.settings[0] or ())).astype(np.intp)
+    ends = np.ones((people, 1 if first.bias else 0))
+    delta0 = np.empty((people, first.errors.shape[1]))
+    deltas = [np.empty_like(delta0) for _ in others[1:]]
+    chunk = max(1, BLOCK // first.width)
+    for start in range(0, people, chunk):
+        rows = slice(start, start + chunk)
+        x = base[rows].copy()
+        delta0[rows] = _errors(recipe, theta, x, labels[0][rows])
+        residual = residual - delta0[rows].T @ np.column_stack([x, ends[rows]])
+        for k, delta in enumerate(deltas, 1):
+            x[:, own] = others[k][own]
+            delta[rows] = _errors(recipe, theta, x, labels[k][rows]) - delta0[rows]
+    design = np.column_stack([base, ends])
+    features = []
+    for k, delta in enumerate(deltas, 1):
+        # (delta_1 - delta_0) [a_1, 1]' + delta_0 [a_1 - a_0, 0]', the latter in few columns
+        moved = np.tile(others[k][own] - others[0][own], (people, 1))
+        whole = Part(delta, design, np.arange(design.shape[1]))
+        features.append((whole, Part(delta, moved, own), Part(delta0, moved, own)))
+    operator = OuterProducts(features, (residual.shape[0], residual.shape[1]))
+    found = decode_matrix_free(operator, residual, noise, client.ties)
+    notes: dict[str, float | int | str] = {
+        "proven": str(found.converged),
+        "iterations": found.iterations,
+    }
+    return replace(found, flag="" if found.converged else UNSOLVED, notes=notes)
+
+
+def _layer(recipe: Recipe) -> Outer:
+    """The first layer of a gradient, for its shape."""
+    theta, record = np.zeros(recipe.model.size), np.zeros((1, recipe.model.inputs))
+    first = network(recipe).rows(theta, record, np.zeros(1)).layers[0]
+    assert isinstance(first, Outer)
+    return first
+
+
+def _errors(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Array:
+    """Errors (n, out) of the first layer."""
+    first = client_rows(recipe, theta, inputs, labels).layers[0]
+    assert isinstance(first, Outer)
+    return np.asarray(first.errors, np.float64)

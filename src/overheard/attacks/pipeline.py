@@ -1,0 +1,152 @@
+"""From a view to a guess: the walk that every decoder of records takes, whatever clients run.
+
+    view -> candidates -> Client -> posterior -> guess
+
+`decode` takes the way that the client's program allows: releases of Newton steps, trees and tables
+are exact sums (`attacks.releases`), and so is one full-batch step of a network
+(`attacks.one_step`); everything else is replayed or simulated (`attacks.several_steps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.client import Client
+from overheard.attacks.one_step import (
+    OneStepOptions,
+    decode_one_step,
+    has_moments,
+    is_one_step,
+)
+from overheard.attacks.releases import decode_releases
+from overheard.attacks.several_steps import TrainingOptions, decode_training
+from overheard.decoding.limits import CARRIED, UNKNOWNS
+from overheard.decoding.max_entropy import Posterior
+from overheard.decoding.ties import group_means, tie_diagnostics
+from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.programs.program import Program
+from overheard.programs.recipe import Recipe
+from overheard.transcript.guess import AttributeValues
+from overheard.transcript.knowledge import AttributeDomain, Training
+from overheard.transcript.view import View
+
+Array = NDArray[np.float64]
+ONE_STEP, TRAINING = OneStepOptions(), TrainingOptions()
+DECIDED = 0.9
+"""Expected accuracy below which choices are said to be undecided."""
+
+
+def decode(
+    client: Client,
+    rng: np.random.Generator,
+    one_step: OneStepOptions = ONE_STEP,
+    training: TrainingOptions = TRAINING,
+) -> Posterior:
+    """Probabilities of each record's candidates, with why they must not be relied on, if so."""
+    network = isinstance(client.program, Recipe)
+    if client.candidates.spread and not (network and has_moments(client)):
+        raise ChooseAnotherAttack("it is a number; those are decoded for linear least squares only")
+    if not network:
+        return decode_releases(client)
+    if is_one_step(client):
+        return decode_one_step(client, rng, one_step)
+    found = decode_training(client, rng, training)
+    return replace(found, probabilities=group_means(found.probabilities, client.ties))
+
+
+def sees(program: Recipe | Program, columns: Sequence[str]) -> bool:
+    """Does what clients do look at one of the columns at all?"""
+    return bool(set(columns) & set(program.columns()))
+
+
+def refuse_unseen(view: View) -> None:
+    """For decoders of updates: what the model does not see is not in them."""
+    domain = view.know(AttributeDomain)
+    if not sees(view.know(Training).program, domain.columns):
+        raise ChooseAnotherAttack(
+            f"the model does not see {domain.column!r}, so no update depends on it: there is "
+            "nothing to decode"
+        )
+
+
+def refuse_numbers(domain: AttributeDomain) -> None:
+    """For decoders of values that are known one by one."""
+    if domain.spread:
+        raise ChooseAnotherAttack(
+            f"{domain.column!r} is a number; numbers are decoded for linear least squares only"
+        )
+
+
+def refuse_many_values(domain: AttributeDomain) -> None:
+    """More candidates of a record than are decoded."""
+    if (many := len(domain.values)) > CARRIED:
+        raise ChooseAnotherAttack(
+            f"{domain.column!r} has {many} values or combinations of values; up to {CARRIED} are "
+            "decoded: ask about fewer columns at once, or cut a number into bins"
+        )
+
+
+def refuse_many(unknowns: int, remedy: str) -> None:
+    """More unknowns than a Gram matrix has room for."""
+    if unknowns > UNKNOWNS:
+        raise ChooseAnotherAttack(
+            f"{unknowns} unknowns at once; up to {UNKNOWNS} are decoded: {remedy}"
+        )
+
+
+def all_known(messages: Any, known: int) -> None:
+    """Refuse when the client trained on more records than are known: the rest would be blamed."""
+    counts = messages.weights[np.isfinite(messages.weights)]
+    if len(counts) and counts.max() > known:
+        raise FixData(
+            f"{known} records are known but the client reported {counts.max():g}; decode with "
+            "partial_decode, or give all records that its messages sum over"
+        )
+
+
+def flagged(flag: str, probabilities: Array) -> dict[str, str]:
+    """The diagnostic ``flag``: why the answer must not be relied on. An answer that may be, and
+    that leaves much open, is ``undecided``: its probabilities stand."""
+    if flag:
+        return {"flag": flag}
+    expected = float(probabilities.max(axis=1).mean())
+    if expected < DECIDED:
+        return {"undecided": f"the decoder itself expects {expected:.2f} of its choices right"}
+    return {}
+
+
+def diagnosed(posterior: Posterior) -> dict[str, float | int | str]:
+    """How an answer was reached."""
+    return {
+        "method": posterior.method,
+        "rank": posterior.rank,
+        "unknowns": posterior.unknowns,
+        "chi2": posterior.chi2_per_equation,
+        **posterior.notes,
+    }
+
+
+def answer(
+    view: View,
+    posterior: Posterior,
+    ties: NDArray[np.intp],
+    notes: Mapping[str, float | int | str] | None = None,
+) -> AttributeValues:
+    """The guess, with how it was reached and what it leaves open."""
+    probabilities = posterior.probabilities
+    return AttributeValues(
+        probabilities,
+        view.know(AttributeDomain).values,
+        {
+            **diagnosed(posterior),
+            **flagged(posterior.flag, probabilities),
+            **(notes or {}),
+            "entropy_bits": float(np.mean(posterior.entropy_bits)),
+            **tie_diagnostics(ties, probabilities),
+        },
+    )

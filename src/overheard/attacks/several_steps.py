@@ -1,0 +1,507 @@
+"""Several local steps, of any network, loss and rule: which candidate is each record?
+
+Where nothing is random the answer is solved and proven by replay (`attacks.replay`); what is not
+proven, and whatever has an unknown order of batches, is linearised at a belief and decoded against
+simulated clients (`by_simulation`; decoders.md section 8). The cheapest sufficient way is taken: a
+proof by replay where the order of the batches is known, else few rounds, which often decide
+everything; a search for the seed of the order; more rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+from scipy.special import entr
+
+from overheard.attacks.client import Client, rounding, spread
+from overheard.attacks.order_search import guessed
+from overheard.attacks.replay import Replay
+from overheard.decoding.calibration import Calibration, calibrate
+from overheard.decoding.limits import NORMAL_MEDIAN
+from overheard.decoding.max_entropy import Posterior, few_equations, learned_share, tilted
+from overheard.decoding.measurement import Measurement, from_gram
+from overheard.decoding.posterior import NOISY, POOR_FIT, UNSOLVED, decode
+from overheard.errors import ChooseAnotherAttack
+from overheard.programs.networks import network
+from overheard.programs.orders import Place
+from overheard.programs.recipe import Recipe
+from overheard.programs.response import Linearised, Setting, coordinates, linearise
+from overheard.programs.simulated import MEMORY, Encoded, simulate, stretches
+from overheard.programs.simulated import RESPONDING as REPLAYS
+from overheard.programs.slots import States, kinds_of_states
+from overheard.programs.whitened import Whitened, whiten
+from overheard.transcript.knowledge import Link
+
+Array = NDArray[np.float64]
+Choice = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Settings of the decoding of any training.
+
+    fewest, most: rounds that are used, spread evenly, each of which costs as much as the first: so
+        few, and if they leave the answer vague so many.
+    clear: accuracy of simulated clients from which further rounds are not worth their time.
+    far_off: of the misfit allowed, from which only noise that nobody told of explains it.
+    clipped: updates shorter than this part of simulated clients' were scaled down.
+    short: length of an update, in units of simulated clients', below which (or above one over
+        which) it was scaled, or another rule made it: fewer members would explain it, but their
+        number is known.
+    most_mixed: candidates of all records of a model that normalises over the batch: each is
+        replayed some ten times.
+    """
+
+    fewest: int = 5
+    most: int = 24
+    clear: float = 0.95
+    far_off: float = 100.0
+    clipped: float = 0.9
+    short: float = 0.5
+    most_mixed: int = 2000
+
+
+DEFAULT = TrainingOptions()
+
+
+def decode_training(
+    client: Client, rng: np.random.Generator, options: TrainingOptions = DEFAULT
+) -> Posterior:
+    """Probabilities of each record's candidates."""
+    _refuse(client.recipe, client.encoded, options)
+    found = replayed(client)
+    if found is not None:
+        return found
+    if network(client.recipe).mixes:
+        notes: dict[str, float | int | str] = {"rounds_used": 1}
+        unknowns = client.candidates.unknowns
+        return Posterior(client.prior, 0.0, 0, unknowns, 0, False, "prior", UNSOLVED, notes)
+    few, found = _with(client, options.fewest, rng, options)
+    if not found.settled:
+        proven = replayed(client, guess=True)
+        if proven is not None:
+            return proven
+    everybody = bool(client.candidates.present.all())
+    vague = float(found.notes["simulated_accuracy"]) < options.clear
+    if vague and not (found.flag and everybody) and len(client.messages) > len(few.messages):
+        few, found = _with(client, options.most, rng, options)
+    client = few
+    if float(found.notes["misfit"]) > options.far_off and not client.messages.noise_sd:
+        sd = _unexplained(client, rng)
+        noisy = client.hearing(replace(client.messages, noise_sd=sd))
+        again = by_simulation(noisy, rng)
+        if not again.flag:
+            found = replace(again, notes={**again.notes, "noise_found": sd})
+    if not everybody and not found.flag:
+        size = _lengths(client, rng) if not client.messages.noise_sd else np.ones(1)
+        strange = size.min() < options.short or size.max() > 1 / options.short
+        if strange or "noise_found" in found.notes:
+            return replace(found, flag=POOR_FIT, notes={**found.notes, "fit": "poor"})
+    return found
+
+
+def _with(
+    client: Client, rounds: int, rng: np.random.Generator, options: TrainingOptions
+) -> tuple[Client, Posterior]:
+    """The client as it is heard in so many rounds, and the answer."""
+    client = client.only(spread(len(client.messages), rounds))
+    if client.may_be_clipped:
+        client = client.hearing(_unclipped(client, rng, options))
+    return client, by_simulation(client, rng)
+
+
+def _ends(client: Client, rng: np.random.Generator) -> Array:
+    """Where simulated clients end on the whole (T, P)."""
+    chosen = client.encoded.drawn(client.prior, REPLAYS, rng)
+    return np.stack(
+        [
+            simulate(client.recipe, sent, client.encoded, chosen, rng).ends.mean(axis=0)
+            for sent in client.messages.sent
+        ]
+    )
+
+
+def _unexplained(client: Client, rng: np.random.Generator) -> float:
+    """Standard deviation, on a coordinate, of what simulated clients leave of the updates: by the
+    median, so that the few coordinates that the secret moves most do not count."""
+    left = client.messages.returned.astype(np.float64) - _ends(client, rng)
+    return float(np.median(np.abs(left)) / NORMAL_MEDIAN)
+
+
+def _lengths(client: Client, rng: np.random.Generator) -> Array:
+    """How long every update (T,) is along simulated clients', in units of theirs."""
+    start = client.messages.sent.astype(np.float64)
+    update, typical = client.messages.returned - start, _ends(client, rng) - start
+    squares = np.einsum("tp,tp->t", typical, typical)
+    return np.asarray(np.einsum("tp,tp->t", update, typical) / np.maximum(squares, 1e-300))
+
+
+def _unclipped(client: Client, rng: np.random.Generator, options: TrainingOptions) -> Link:
+    """The link with every update as long as simulated clients' are along them."""
+    link: Link = client.messages
+    scale = _lengths(client, rng)
+    start = link.sent.astype(np.float64)
+    scale = np.where((scale > 0) & (scale < options.clipped), scale, 1.0)[:, None]
+    made = start + (link.returned - start) / scale
+    return replace(link, returned=made.astype(link.returned.dtype))
+
+
+def replayed(client: Client, guess: bool = False) -> Posterior | None:
+    """The proven answer of a client whose training has nothing random in it, if one is found: full
+    batches, or mini-batches in an order that is known (``guess``: in one that can be guessed)."""
+    link, recipe, candidates = client.messages, client.recipe, client.encoded
+    changed = bool(client.defence.names) or recipe.private is not None
+    if network(recipe).chance or link.noise_sd or changed:
+        return None
+    if _bytes(recipe, candidates) > MEMORY:
+        return None
+    first = client.only(np.arange(1))
+    if recipe.full_batch and not guess:
+        return Replay(first).answer()
+    if recipe.full_batch or client.order is None or not candidates.present.all():
+        return None  # who is not known to be there has no place in the order
+    place = Place(int(link.rounds[0]), recipe.epochs, len(client.prior), recipe.model.size)
+    order = client.order.known(place)
+    if guess != (order is None):
+        return None
+    if order is None:
+        return guessed(client, np.random.default_rng(0))
+    return Replay(first, order).answer()
+
+
+def _bytes(recipe: Recipe, candidates: Encoded) -> int:
+    """Of all columns of a replay together, with what it keeps of its clients."""
+    values, n, _ = candidates.inputs.shape
+    return int(8 * n * (values + 7) * min(recipe.model.size, max(3000, 8 * n * (values - 1))))
+
+
+def _refuse(recipe: Recipe, candidates: Encoded, options: TrainingOptions) -> None:
+    if recipe.sends_gradient:
+        raise ChooseAnotherAttack(
+            "decodes whole local epochs, or gradients of whole batches; these clients send "
+            "gradients of mini-batches, or by another rule"
+        )
+    values, n, _ = candidates.inputs.shape
+    if network(recipe).mixes and not (recipe.full_batch and n * values <= options.most_mixed):
+        raise ChooseAnotherAttack(
+            "decodes models that treat records one by one; this one normalises over the batch, "
+            f"which is decoded of full batches with up to {options.most_mixed} candidates in all"
+        )
+    times = stretches(recipe, candidates.members)
+    if coordinates(candidates, times) < n**0.5:
+        raise ChooseAnotherAttack(
+            f"{n} records with {values} candidates leave too few of the {recipe.model.size} "
+            f"parameters within {MEMORY / 1e9:.0f} GB; audit a smaller client"
+        )
+
+
+@dataclass(frozen=True)
+class SimulationOptions:
+    """Settings of the decoding against simulated clients.
+
+    clients, few: simulated clients of a round; so many where they train one by one.
+    held: those of them that judge the answers: the others give the noise its shape.
+    judged: records of simulated clients whose decoding is judged, at least.
+    passes: linearisations, each at what the last one found.
+    weak: directions below this many noise units are dropped.
+    open: share of the prior in the belief at which a later pass is linearised.
+    strange, spreads: what no answer explains, relative to simulated clients' mean, up to which a
+        fit is good: that much, or so many of their own standard deviations.
+    operations: that factorising all rounds with slots may cost, which sweeps do tens of times.
+    least: probability that one round leaves to a candidate.
+    settled: mean log-likelihood from which no further pass is needed.
+    moved: mean change of a probability up to which a linearisation still holds.
+    """
+
+    clients: int = 272
+    few: int = 32
+    held: int = 16
+    judged: int = 800
+    passes: int = 3
+    weak: float = 0.1
+    open: float = 0.3
+    strange: float = 1.3
+    spreads: float = 5.0
+    operations: float = 1e10
+    least: float = 1e-9
+    settled: float = -1e-3
+    moved: float = 0.1
+
+
+SIMULATION = SimulationOptions()
+
+
+def by_simulation(
+    client: Client, rng: np.random.Generator, options: SimulationOptions = SIMULATION
+) -> Posterior:
+    """Probabilities of each record's candidates from every round of the link.
+
+    Simulated clients, whose secrets are known, say how large the noise is, how far an answer may be
+    believed (one temperature), which pass to keep and what accuracy to expect; and whether the
+    message looks like theirs at all. If not, recipe or records are not as declared.
+    """
+    recipe, candidates, prior = client.recipe, client.encoded, client.prior
+    tried = _Tried(client, rng, options)
+    ways = [w for w in kinds_of_states(recipe, candidates) if tried.affordable(w)]
+    absent = not candidates.present.all()
+    if absent:
+        ways = ways[-1:]  # who may not be there is told by being in no slot at all
+    found: list[_Judged] = []
+    for states in ways:
+        found.append(tried.decoded(prior, states))
+        if found[-1].settled:
+            break
+    # with the order as noise simulated clients know how far messages stray from a belief
+    fit = min(found if absent else found[:1], key=lambda one: one.misfit / one.allowed)
+    which = int(np.argmax([one.worth for one in found]))
+    best, states, belief = found[which], ways[which], found[which].probabilities
+    for number in range(1, options.passes):
+        unmoved = np.abs(belief - prior).mean() < options.moved
+        still = best.worth > options.settled or unmoved
+        if still and fit.misfit <= fit.allowed:
+            break
+        again = tried.decoded(tried.opened(belief), states)
+        alike = absent or len(states.slots) == 1
+        if alike and again.misfit / again.allowed < fit.misfit / fit.allowed:
+            fit = again  # clients drawn from the belief are more like this one
+        if again.worth > best.worth:
+            best = replace(again, passes=number + 1)
+        belief = again.probabilities
+    if fit.misfit > fit.allowed and len(states.slots) > 1:
+        # a client far from the first belief is not like those drawn from it
+        again = tried.decoded(tried.opened(belief), ways[0])
+        fit = min(fit, again, key=lambda one: one.misfit / one.allowed)
+    flag = best.calibration.flag(best.probabilities)
+    if fit.misfit > fit.allowed:
+        # of full batches simulated clients know no noise, and what is not proven is not known
+        flag = UNSOLVED if recipe.full_batch else POOR_FIT
+    notes: dict[str, float | int | str] = {
+        "fit": "good" if fit.misfit <= fit.allowed else "poor",
+        "misfit": fit.misfit,
+        "misfit_allowed": fit.allowed,
+        **best.calibration.notes,
+        "noise_ratio": best.noise,
+        "rounds_used": len(client.messages),
+    }
+    unknowns, settled = prior.size - len(prior), best.settled and not flag
+    return Posterior(
+        best.probabilities, fit.misfit, best.rank, unknowns, best.passes, True, "direct_response",
+        flag, notes, settled,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """One pass. misfit: what no answer explains of the message, in units of what none explains of
+    simulated clients'."""
+
+    probabilities: Array
+    calibration: Calibration
+    misfit: float
+    allowed: float
+    noise: float
+    rank: int
+    options: SimulationOptions
+    passes: int = 1
+
+    @property
+    def worth(self) -> float:
+        """What simulated clients' answers were worth, or what the message's own says it is worth
+        (its mean log-likelihood, were it right), if that is less."""
+        doubt = float(entr(self.probabilities).sum(axis=1).mean())
+        return min(self.calibration.log_likelihood, -doubt)
+
+    @property
+    def settled(self) -> bool:
+        """Is it as good as certain, and does the message look like simulated clients'?"""
+        return self.worth > self.options.settled and self.misfit <= self.allowed
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A client's messages, ready to be decoded at any belief."""
+
+    client: Client
+    rng: np.random.Generator
+    options: SimulationOptions
+
+    def clients(self) -> int:
+        """How many are simulated: as many as train in a few seconds, and fit into the memory."""
+        recipe, candidates = self.client.recipe, self.client.encoded
+        many = self.options.clients if network(recipe).factored else self.options.few
+        each = 4 * candidates.members * candidates.inputs.shape[2] + 16 * recipe.model.size
+        return max(2 * self.options.held, min(many, int(MEMORY / 8 / each)))
+
+    def affordable(self, states: States) -> bool:
+        """May slots be decoded along: are there equations for them, and is it done in seconds?"""
+        n, values = self.client.prior.shape
+        if len(states.slots) == 1:
+            return True
+        operations = len(self.client.messages) * float(n * (values - 1 + states.sized)) ** 3
+        return self.client.recipe.model.size >= n and operations <= self.options.operations
+
+    def opened(self, belief: Array) -> Array:
+        """Between a belief and the prior, where a later pass is linearised."""
+        return (1 - self.options.open) * belief + self.options.open * self.client.prior
+
+    def decoded(self, belief: Array, states: States) -> _Judged:
+        """Linearised at a belief (n, K), with so much of the order decoded along."""
+        link, recipe, candidates = self.client.messages, self.client.recipe, self.client.encoded
+        chosen = candidates.drawn(belief, self.clients(), self.rng)
+        rounds: list[tuple[Whitened, Linearised]] = []
+        # declared noise is simulated; private steps add theirs while they train; noise that was
+        # only found must not make another recipe look right
+        declared = 0.0 if recipe.private else self.client.defence.noise_sd
+        for message in zip(link.sent, link.returned, rounding(link), strict=True):
+            at = Setting(recipe, candidates, states, belief, declared)
+            one = linearise(at, message, chosen, self.rng)
+            white = whiten(one, len(chosen) - self.options.held)
+            if rounds and len(states.slots) == 1:
+                rounds = [(rounds[0][0] + white, one)]  # their noises are independent
+            else:
+                rounds.append((white, one))
+        return _judged(
+            [_Round(*each, states, self.options) for each in rounds],
+            chosen,
+            self.client.prior,
+            self.options,
+        )
+
+
+_Heard = tuple[Measurement, Array]
+"""A round's message as a measurement of the states, and its products with all columns."""
+
+
+class _Round:
+    """One round, or several together: the message and the held-out simulated clients' in units of
+    the noise that these show."""
+
+    def __init__(
+        self, white: Whitened, one: Linearised, states: States, options: SimulationOptions
+    ) -> None:
+        self.options, held = options, options.held
+        self.states, self.points = states, one.points
+        count, truth = len(states.slot), one.chosen
+        self.white = white
+        kept = np.einsum("nr,nr->r", white.rows, white.rows) > options.weak**2
+        people = truth.shape[1]
+        apart = white.rows[:, kept].reshape(people, len(white.rows) // people, int(kept.sum()))
+        measured = Measurement(one.points @ apart, white.heard[kept])
+        totals = white.simulated[-held:, kept]
+        told = [np.tensordot(np.eye(count)[s], measured.features, 2) for s in truth[-held:]]
+        left = totals - np.array(told)
+        noise = float(np.mean(left**2)) if left.size else 1.0
+        self.noise = max(noise * (1 + 1 / (len(truth) - held)), 1e-6)
+        self.rank = max(measured.rank - white.counted, 0)
+        self.measured = measured.inflated(float(np.sqrt(self.noise)))
+        self.totals = totals / np.sqrt(self.noise)
+        # what lies outside of all columns' span, relative to held-out simulated clients
+        outside = white.energies[-held:] - np.einsum("br,br->b", totals, totals)
+        mean = max(float(np.mean(outside)), 1e-300)
+        ours = max(white.energy - float(measured.total @ measured.total), 0.0)
+        self.misfit = ours / mean
+        self.allowed = max(
+            options.strange, 1 + options.spreads * float(np.std(outside, ddof=1)) / mean
+        )
+        if states.slot[0] < 0:
+            # a member that weighs much may be in the last batch, or not a member: in logarithms
+            logs = np.log(np.maximum(outside / mean, 1e-300))
+            self.allowed = max(
+                self.allowed, float(np.exp(min(options.spreads * np.std(logs, ddof=1), 700.0)))
+            )
+
+    def heard(self) -> _Heard:
+        """The message. What strays further outside of all columns' span than simulated clients'
+        does so inside, too."""
+        strayed = float(np.sqrt(max(self.misfit, 1.0))) if len(self.states.slots) > 1 else 1.0
+        return self.measured.inflated(strayed), self.white.rows @ self.white.heard
+
+    def simulated(self, number: int) -> _Heard:
+        """The same of a simulated client that had no part in the noise's shape."""
+        measured = replace(self.measured, total=self.totals[number])
+        return measured, self.white.rows @ self.white.simulated[number - self.options.held]
+
+    def found(self, measured: Measurement, before: Array) -> Array:
+        """Probabilities of the states (n, Z), given those of the candidates before (n, K)."""
+        states = self.states
+        points = None if len(states.slots) == 1 else self.points
+        if points is not None or not few_equations(measured):
+            return decode(measured, states.prior(before), points, NOISY).probabilities
+        # how common a value is among these records the sum tells before any record is
+        if measured.rank and not np.ptp(before, axis=0).any():
+            before = np.tile(learned_share(measured, before[0]), (len(before), 1))
+        return tilted(measured, states.prior(before)).probabilities
+
+    def settled(self, cross: Array, found: Array) -> tuple[Array, Array]:
+        """Inner products of what the candidates do, and with the message (whose products with all
+        columns are ``cross``), the slots being as found (n, Z) and their doubt being noise.
+
+        Given its candidate a record adds the mean of its states; the deviations are columns of the
+        noise's covariance (Woodbury).
+        """
+        means, roots = self.states.given(found, self.points)
+        n, free, _ = means.shape
+        products = self.white.rows @ self.white.rows.T
+        apart = means[:, :, 1:] - means[:, :, :1]
+        cross = cross - products @ means[:, :, 0].ravel()
+
+        def onto(columns: Array, right: Array) -> Array:
+            made = np.einsum("nfc,nfq->ncq", columns, right.reshape(n, free, -1), optimize=True)
+            return np.asarray(made.reshape(n * columns.shape[2], -1) / self.noise)
+
+        noisy = onto(roots, products).T
+        inner = onto(roots, noisy) * self.noise
+        inner[np.diag_indices(len(inner))] += 1.0
+        lower = linalg.cholesky(inner, lower=True, check_finite=False)
+        signal = onto(apart, products).T
+        right = np.column_stack([onto(roots, signal) * self.noise, onto(roots, cross)])
+        right = linalg.solve_triangular(lower, right, lower=True, check_finite=False)
+        gram = onto(apart, signal) * self.noise - right[:, :-1].T @ right[:, :-1]
+        return gram, onto(apart, cross)[:, 0] - right[:, :-1].T @ right[:, -1]
+
+
+def _decoded(
+    rounds: list[_Round], messages: list[_Heard], prior: Array, options: SimulationOptions
+) -> Array:
+    """Probabilities of the candidates (n, K). Slots belong to a round: they are found round by
+    round, with what the rounds before found; all rounds together then say the candidates."""
+    found, told = prior, []
+    for one, (measured, cross) in zip(rounds, messages, strict=True):
+        states = one.found(measured, found)
+        found = np.maximum(one.states.candidates(states), options.least)
+        found = found / found.sum(axis=1, keepdims=True)
+        if len(rounds) > 1:
+            told.append(one.settled(cross, states))
+    if len(rounds) == 1:
+        return found
+    gram, cross = (np.sum([each[part] for each in told], axis=0) for part in (0, 1))
+    measured = from_gram(gram, cross, 1.0, candidates=prior.shape[1], floor=options.weak)
+    return decode(measured, prior, options=NOISY).probabilities
+
+
+def _judged(
+    rounds: list[_Round], chosen: Choice, prior: Array, options: SimulationOptions
+) -> _Judged:
+    """Decode the message, and simulated clients to see what such answers are worth."""
+    n = len(prior)
+    judges = min(options.held, max(2, -(-options.judged // n)))
+    secrets = list(chosen[-options.held :][:judges])
+    found = _decoded(rounds, [one.heard() for one in rounds], prior, options)
+    theirs = [
+        _decoded(rounds, [one.simulated(number) for one in rounds], prior, options)
+        for number in range(judges)
+    ]
+    worth = calibrate(theirs, secrets, prior)
+    worst = max(rounds, key=lambda one: one.misfit / one.allowed)
+    return _Judged(
+        worth.applied(found),
+        worth,
+        worst.misfit,
+        worst.allowed,
+        float(np.mean([one.noise for one in rounds])),
+        sum(one.rank for one in rounds),
+        options,
+    )

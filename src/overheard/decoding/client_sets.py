@@ -1,0 +1,293 @@
+"""Which clients have a property, from one number a round that is a sum over its participants.
+
+Round r gives y_r, standardised so that a client without the property adds about N(0, 1) and a
+client with it e_r more (kerkouche2023 asks the same of its linear features). Rounds are not
+independent: a client's own records lean the same way in rounds that are near. So
+
+    y | tau ~ N(E tau, C(tau)),    E = diag(e) A,
+    C(tau) = s ((A A') * L + diag((1 - diag(L)) A 1)) + D + diag(v A tau),
+
+with A who took part (T, N), * entry by entry, L the part of a client's correlation between rounds
+that is common to them, D the covariance of the error of the mean, both known from auxiliary
+records, and v the variance of the target's own feature. s is what clients differ by from those
+records: log-normal around 1, on a grid. A priori nobody is positive with probability ``nobody``;
+else the share of positive clients has a Beta distribution.
+
+**Expectation propagation** over tau (Minka 2001; Rasmussen and Williams 2006, section 3.6), for
+each s. Each client's Bernoulli prior is replaced by a Gaussian site; a sweep computes all cavities
+from one N x N inverse and matches moments. What depends on tau beside the mean is handled at the
+current belief p, which the sweeps improve: C(tau) is linearised at p, the covariance is C(p) and
+log p(y | tau) has a further slope in tau; and the share of positive clients is at its posterior
+mean given the other clients' p.
+
+The marginal likelihood that expectation propagation estimates, corrected for what was replaced by a
+mean, weighs the scales s, and all of them together against "nobody", whose likelihood is exact. The
+ratio of the two is a Bayes factor: under "nobody" it exceeds b with probability at most 1 / b,
+however long one listens and whenever one stops (Ville 1939). Clients are named only where it
+exceeds ``odds``. Works with fewer rounds than clients. Fails when: an honest client's records are
+themselves unlike the auxiliary ones (s at the end of its grid says so), or one of them is like the
+target, or clients always come together (then they share their probability).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import betaln, expit, logsumexp
+
+Array = NDArray[np.float64]
+TINY = 1e-9
+"""Added to variances, relative to one client's, so that exact sums can be factorised."""
+LEAST_VARIANCE, LEAST_PRECISION = 1e-8, 1e-12
+"""Of a client that is decided, and of a cavity about which nothing is known."""
+
+
+class Evidence(NamedTuple):
+    """What the rounds showed: y, effect e, variance v (each (T,)), participation A (T, N).
+
+    ``doubt`` D (T, T) is the covariance of the rounds' errors of the mean, in units of y;
+    ``common`` L (T, T) the part of an honest client's correlation that is common to two rounds.
+    """
+
+    y: Array
+    effect: Array
+    variance: Array
+    doubt: Array
+    participation: Array
+    common: Array
+
+
+@dataclass(frozen=True)
+class Options:
+    """Priors, and settings of expectation propagation.
+
+    nobody: the prior probability that no client is positive.
+    share: the two numbers of the Beta distribution of the share of positive clients, if some are.
+    scales: the grid of s.
+    alike_sd: standard deviation of log s: clients of one kind are like the auxiliary records, of
+        many kinds less.
+    odds: Bayes factor of "somebody" against "nobody" above which clients are named.
+    sweeps: at most, for each s.
+    damping: share of the way that a site moves in a sweep.
+    tolerance: change of every probability at which sweeps have settled.
+    min_precision: of a site.
+    linearise: sweeps after which the covariance is taken at the new belief.
+    """
+
+    nobody: float = 0.5
+    share: tuple[float, float] = (1.0, 9.0)
+    scales: tuple[float, ...] = (0.6, 0.8, 1.0, 1.25, 1.6, 2.3, 3.5)
+    alike_sd: float = 0.25
+    odds: float = 20.0
+    sweeps: int = 100
+    damping: float = 0.35
+    tolerance: float = 3e-3
+    min_precision: float = 1e-2
+    linearise: int = 4
+
+    @property
+    def mean_share(self) -> float:
+        """Of the clients, how many are positive on average where some are."""
+        return self.share[0] / sum(self.share)
+
+    def least_detectable(self, clients: int) -> float:
+        """The detectability at which a single positive client is named on average: the log Bayes
+        factor of one among so many has the mean d^2 / 2 - log(clients)."""
+        return float(np.sqrt(2 * np.log(self.odds * clients)))
+
+    def log_scales(self) -> Array:
+        """log p(s) of each scale, but for a constant: log-normal around 1."""
+        return np.asarray(-((np.log(self.scales) / self.alike_sd) ** 2) / 2)
+
+
+class Posterior(NamedTuple):
+    """Probabilities (N,), whom to name (N,), and how they were found.
+
+    ``scale``: posterior mean of s; ``log_odds``: log Bayes factor of "somebody" against "nobody";
+    ``detectability``: by how many standard deviations a positive client stands out over all rounds
+    if it were known who else is positive, the median over clients; ``settled``: whether the sweeps
+    came to rest.
+    """
+
+    probabilities: Array
+    chosen: NDArray[np.bool_]
+    scale: float
+    log_odds: float
+    detectability: float
+    settled: bool
+
+
+def posterior(evidence: Evidence, options: Options | None = None) -> Posterior:
+    """The probability of the property for each client, and whom to name.
+
+    Sweeps begin at the scale that suits "nobody" best, whose noise is large enough for all that
+    holders do, and go on from there to all scales.
+    """
+    options = options or Options()
+    covariances, nobody = nobody_likelihoods(evidence, options)
+    p = np.full(evidence.participation.shape[1], options.mean_share)
+    start = _Belief(p, np.diag(p * (1 - p)), 1 / (p * (1 - p)), 1 / (1 - p))
+    start = _propagate(evidence, covariances[nobody.argmax()], start, options)
+    found = [_propagate(evidence, covariance, start, options) for covariance in covariances]
+    logs = options.log_scales() + [one.log_evidence for one in found]
+    # the marginal likelihood of sweeps that did not come to rest means nothing
+    rest = np.array([one.settled for one in found])
+    logs = np.where(rest | ~rest.any(), logs, -np.inf)
+    weight, log_odds = np.exp(logs - logsumexp(logs)), float(logsumexp(logs) - logsumexp(nobody))
+    somebody = weight @ [one.p for one in found]
+    chosen = best_set(somebody) & (log_odds > np.log(options.odds))
+    best = int(weight.argmax())
+    likeliest = _quadratic(evidence, covariances[best], *found[best][:2])
+    return Posterior(
+        somebody * expit(log_odds + np.log1p(-options.nobody) - np.log(options.nobody + TINY)),
+        chosen,
+        float(weight @ options.scales),
+        log_odds,
+        float(np.median(np.sqrt(np.diag(likeliest.product)))),
+        bool(rest[best]),
+    )
+
+
+def nobody_likelihoods(evidence: Evidence, options: Options) -> tuple[list[Array], Array]:
+    """For each scale s: C where nobody is positive (T, T); and log p(y, s | nobody)."""
+    a, common = evidence.participation, evidence.common
+    own = np.maximum(1 - np.diag(common), 0) * a.sum(axis=1) + TINY
+    honest = (a @ a.T) * common + np.diag(own)
+    made = [s * honest + evidence.doubt for s in options.scales]
+    return made, options.log_scales() + [_log_density(c, evidence.y) for c in made]
+
+
+def _log_density(covariance: Array, rest: Array) -> float:
+    """log N(rest; 0, covariance), but for (T / 2) log 2 pi."""
+    root = cho_factor(covariance, lower=True, check_finite=False)
+    solved = cho_solve(root, rest, check_finite=False)
+    return float(-np.log(np.diag(root[0])).sum() - rest @ solved / 2)
+
+
+class _Belief(NamedTuple):
+    """Where expectation propagation stands.
+
+    p (N,): probabilities; spread (N, N): covariance of tau; precision, shift (N,): sites
+    exp(-precision tau^2 / 2 + shift tau).
+    """
+
+    p: Array
+    spread: Array
+    precision: Array
+    shift: Array
+    log_evidence: float = 0.0
+    settled: bool = False
+
+
+class _Quadratic(NamedTuple):
+    """log p(y | tau) = constant + (projection + slope)' tau - tau' product tau / 2; ``slope`` (N,)
+    is what the target's own variance adds."""
+
+    product: Array
+    projection: Array
+    slope: Array
+    constant: float
+
+
+def _quadratic(evidence: Evidence, nobody: Array, p: Array, spread: Array) -> _Quadratic:
+    """C(tau) linearised at the belief: probabilities p (N,), covariance of tau ``spread`` (N, N).
+
+    Client i with the property, or without it, raises or lowers the variances of its rounds from
+    those at p; what that does to log p(y), the rounds' residuals being as tau_i = 1 or 0 has them,
+    follows round by round (Sherman and Morrison).
+    """
+    a, v = evidence.participation, evidence.variance[:, None]
+    root = cho_factor(nobody + np.diag(evidence.variance * (a @ p)), lower=True, check_finite=False)
+    inverse = cho_solve(root, np.eye(len(v)), check_finite=False)
+    columns = evidence.effect[:, None] * a
+    solved, solved_y = inverse @ columns, inverse @ evidence.y
+    along = solved @ spread  # covariance of W (y - E tau) with tau, W = C(p)^-1
+    toward = along / np.diag(spread)
+    square = np.einsum("ti,ti->t", along, solved)[:, None] - along * toward
+    rest = (solved_y - solved @ p)[:, None]
+
+    def raised(by: Array, residual: Array) -> Array:
+        factor = 1 + by * np.diag(inverse)[:, None]
+        gain = by * (square + residual**2) / factor - np.log(factor)
+        return np.asarray(gain.sum(axis=0) / 2)
+
+    slope = raised(v * a * (1 - p), rest - toward * (1 - p)) - raised(-v * a * p, rest + toward * p)
+    constant = float(-np.log(np.diag(root[0])).sum() - evidence.y @ solved_y / 2)
+    return _Quadratic(columns.T @ solved, columns.T @ solved_y, slope, constant)
+
+
+def _propagate(evidence: Evidence, nobody: Array, start: _Belief, options: Options) -> _Belief:
+    """Sweeps at one scale, until all probabilities rest; and log p(y | somebody, s), but for
+    (T / 2) log 2 pi, at the share and the covariance that they used."""
+    at, d, (alpha, beta), clients = start, options.damping, options.share, len(start.p)
+    model, change = _quadratic(evidence, nobody, at.p, at.spread), 1.0
+    for sweep in range(1, options.sweeps + 1):
+        root = cho_factor(model.product + np.diag(at.precision), lower=True, check_finite=False)
+        spread = cho_solve(root, np.eye(clients), check_finite=False)
+        linear, own = model.projection + model.slope + at.shift, np.diag(spread)
+        mean = spread @ linear
+        # the Gaussian without each client's own site
+        cavity = np.maximum(1 / own - at.precision, LEAST_PRECISION)
+        centre = (mean / own - at.shift) / cavity
+        if change < options.tolerance:
+            break
+        share = (alpha + at.p.sum() - at.p) / (alpha + beta + clients - 1)
+        p = expit(np.log(share / (1 - share)) + (centre - 0.5) * cavity)
+        change = float(np.abs(p - at.p).max())
+        precision = 1 / np.maximum(p * (1 - p), LEAST_VARIANCE) - cavity
+        precision = np.maximum(precision, options.min_precision)
+        shift = p * (cavity + precision) - centre * cavity
+        precision = at.precision + d * (precision - at.precision)
+        at = _Belief(p, spread, precision, at.shift + d * (shift - at.shift))
+        if evidence.variance.any() and sweep % options.linearise == 0:
+            model = _quadratic(evidence, nobody, p, spread)
+    n = float(at.p.sum())
+    share = (alpha + n) / (alpha + beta + clients)
+    tilted = np.logaddexp(
+        np.log(1 - share) - centre**2 * cavity / 2, np.log(share) - (1 - centre) ** 2 * cavity / 2
+    )
+    joined = cavity + at.precision
+    sites = (centre * cavity + at.shift) ** 2 / joined - np.log(joined) - centre**2 * cavity
+    found = (tilted - sites / 2).sum() + mean @ linear / 2 - np.log(np.diag(root[0])).sum()
+    # the share is Beta-distributed: its marginal likelihood at the expected number of positives
+    found += betaln(n + alpha, clients - n + beta) - betaln(alpha, beta)
+    found -= n * np.log(share) + (clients - n) * np.log(1 - share)
+    # C(tau) is not linear: exactly at the likeliest set, in place of the linearisation there
+    tau = np.round(at.p)
+    there = evidence.participation @ tau
+    found -= tau @ (model.projection + model.slope - model.product @ tau / 2)
+    found += _log_density(
+        nobody + np.diag(evidence.variance * there), evidence.y - evidence.effect * there
+    )
+    return at._replace(log_evidence=float(found), settled=change < 10 * options.tolerance)
+
+
+def best_set(probabilities: Array) -> NDArray[np.bool_]:
+    """The most probable clients, as many as give the greatest F1 at the expected numbers of hits
+    and of positives."""
+    order = np.argsort(-probabilities, kind="stable")
+    named = np.arange(1, len(order) + 1)
+    expected = 2 * np.cumsum(probabilities[order]) / (named + probabilities.sum())
+    return np.isin(np.arange(len(order)), order[: expected.argmax() + 1])
+
+
+def contributions(
+    sums: Array, variance: Array, participation: Array, spread: float = 1.0
+) -> tuple[Array, Array]:
+    """How much each client's updates helped: mean and standard deviation (N,) of its share.
+
+    Along the mean gradient of other people's records an honest client's update is 1 on average, an
+    update of nothing 0, a negated one -1. Each round tells the sum of its participants' shares
+    (T,), with this variance; what a client did on average is the posterior mean of a linear model
+    (kerkouche2023 names such a score as future work). ``spread``: the standard deviation of shares
+    before listening, around 1.
+    """
+    a, weight = participation, 1 / variance
+    precision = (a * weight[:, None]).T @ a + np.eye(a.shape[1]) / spread**2
+    covariance = np.linalg.inv(precision)
+    mean = 1 + covariance @ a.T @ (weight * (sums - a.sum(axis=1)))
+    return mean, np.sqrt(np.diag(covariance))

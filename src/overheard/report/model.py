@@ -1,0 +1,313 @@
+"""What is on the page? The audit's fields, picked and put in order for the templates.
+
+Nothing is decided here: levels and strongest findings are the audit's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from overheard.evaluation.decision import COMPARISON, EXPOSED, NOT_MEASURED, best_of, strongest
+from overheard.evaluation.record import Audit, Bin, Climbed, Failed, Finding, Heard, Pooled, Skipped
+from overheard.questions.question import Topic, by_question, grouped
+from overheard.report import svg, verdict, words
+
+CHART_CLIENTS = 30
+"""Up to this many clients a chart shows them all; beyond, the pooled row and the worst ones."""
+CHART_WORST = 20
+OPEN_CLIENTS = 12
+"""Up to this many clients their tables are unfolded from the start."""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """One secret: how sure the strongest attack is, over ``n`` records of all clients of which its
+    probabilities hold, and client by client."""
+
+    topic: Topic
+    pooled: Pooled
+    n: int
+    bars: tuple[tuple[str, Bin, Markup], ...]
+    reliability: Markup
+    clients: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One secret: what the strongest attack learned from ever more rounds."""
+
+    topic: Topic
+    attack: str
+    client: str
+    line: tuple[Heard, ...]
+    figure: Markup
+    guesses: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """One attribute by what is known of the client: all clients together, and client by client."""
+
+    chart: svg.Chart
+    rungs: tuple[Climbed, ...]
+    single: tuple[Climbed, ...]
+
+
+class Page:
+    """What the templates ask for; tables of at most so many rows."""
+
+    def __init__(self, audit: Audit, most_rows: int, show_records: bool = False) -> None:
+        self.audit, self.show_records = audit, show_records
+        self.verdicts = verdict.verdicts(audit)
+        self.guessed_orders = verdict.guessed_orders(audit)
+        self.topics = [secret.topic for secret in audit.secrets]
+        self.topic_number = {topic: i for i, topic in enumerate(self.topics)}
+        unanswered: tuple[Skipped | Failed, ...] = (*audit.skipped, *audit.failed)
+        named = [f.attack for f in audit.everything]
+        named += [one.attack for one in unanswered]
+        self.attacks = words.unique([*(info.name for info in audit.attacks), *named])
+        self.number = {name: i for i, name in enumerate(self.attacks)}
+        # a look an attack, distinct among those on the same question; attacks before guesses
+        infos = sorted(audit.attacks, key=lambda info: not info.listens)
+        looks = [enumerate(of) for of in by_question(infos).values()]
+        self.look = {info.name: look for of in looks for look, info in of}
+        self.clients = words.unique([*audit.run.clients, *(f.client for f in audit.findings)])
+        self.client_number = {name: i for i, name in enumerate(self.clients)}
+        self.best = best_of(audit.findings)
+        self.alone = [f for f in audit.findings if not f.topic.together]
+        self.together = sorted(
+            (f for f in audit.findings if f.topic.together),
+            key=lambda f: (self.topic_number[f.topic], f.level == COMPARISON, -f.value),
+        )
+        self.population = len(audit.run.clients) if self.together else len(self.clients)
+        self.audited = len({f.client for f in audit.findings}) or len(self.clients)
+        self.audited = self.population if self.together else self.audited
+        self.charts = [c for c in map(self._chart, self.topics) if c.rows]
+        self.tables = self._tables(most_rows)
+        self.rows_hidden = len(self.alone) - sum(len(of) for of in self.tables.values())
+        self.open = len(self.tables) <= OPEN_CLIENTS
+        known = {f.client for f in audit.findings} | {one.client for one in unanswered}
+        self.listed = [c for c in self.clients if c in known]
+        if len(self.clients) > most_rows // 4:  # then those where most was learned
+            self.listed = _by_strength(audit.findings)[: most_rows // 4]
+        self.failures = words.failures(audit)
+        self.reasons = words.unique(f"{s.attack}: {s.reason}" for s in audit.skipped)
+        skipped = grouped(audit.skipped, lambda s: (s.attack, s.reason))
+        self.skipped = [_skipped(of) for of in list(skipped.values())[:most_rows]]
+        self.skipped_hidden = len(skipped) - len(self.skipped)
+        self.calibrated = [c for t in self.topics if (c := self._calibrated(t, most_rows // 4))]
+        lifts = [f for f in self.best.values() if f.lift is not None and f.measure.hits]
+        self.lifts = sorted(lifts, key=lambda f: -(f.lift or 0.0))[: most_rows // 4]
+
+    def key(self, attack: str) -> Markup:
+        """The attack's marker."""
+        return svg.key(self.look.get(attack, 0))
+
+    @property
+    def measured(self) -> list[Topic]:
+        """Questions asked of single clients with at least one finding."""
+        return [topic for topic in self.topics if topic in {f.topic for f in self.alone}]
+
+    def rounds(self, attack: str) -> str:
+        """In how many rounds the attack observed a client: 53 to 64 of 120."""
+        told = (f.details.get("rounds_heard") for f in self.audit.findings if f.attack == attack)
+        observed = [int(number) for number in told if isinstance(number, int | float)]
+        ends = (
+            [words.count(n) for n in dict.fromkeys([min(observed), max(observed)])]
+            if observed
+            else []
+        )
+        return f"{' to '.join(ends)} of {words.count(self.audit.run.rounds)}" if ends else ""
+
+    def lead(self) -> str:
+        """The answer of the whole page in one sentence."""
+        who = words.capital(words.actor(self.audit.run.threat))
+        asked = [s for s in self.audit.secrets if s.level != NOT_MEASURED]
+        if not asked:
+            return "Nothing was measured: no attack ran whose answer may be relied on."
+        exposed = [s for s in asked if s.level == EXPOSED]
+        unmeasured = len(self.audit.secrets) - len(asked)
+        rest = f"; {unmeasured:,} more could not be measured" if unmeasured else ""
+        secrets = f"of the {words.count(len(asked), 'secret')} asked about"
+        if not exposed:
+            return f"{who} was not shown to learn any {secrets}, with the attacks tried{rest}."
+        learns = f"{who} learns {len(exposed)} {secrets}"
+        if all(s.topic.together for s in exposed):
+            return f"{learns}, of {self.population:,} clients together{rest}."
+        clients, of = len({f.client for f in self.alone if f.level == EXPOSED}), self.audited
+        if not clients:
+            alone = f"none of {words.count(of, 'client')} is exposed by itself"
+            return f"{learns} for all clients together; {alone}{rest}."
+        are = "is" if clients == 1 else "are"
+        some = f"{clients} of {words.count(of, 'client')} {are} exposed"
+        return f"{learns} for at least one client; {some}{rest}."
+
+    def _tables(self, most: int) -> dict[str, list[Finding]]:
+        """Clients with their findings; where not all fit, those of whom most was learned."""
+        tables: dict[str, list[Finding]] = {}
+        by_client, rows = grouped(self.alone, lambda f: f.client), 0
+        order = [c for c in self.clients if c in by_client]
+        for name in order if len(self.audit.findings) <= most else _by_strength(self.alone):
+            rows += len(by_client[name])
+            if rows > most:
+                break
+            tables[name] = sorted(by_client[name], key=lambda f: self.topic_number[f.topic])
+        return tables
+
+    def _chart(self, topic: Topic) -> svg.Chart:
+        about = [f for f in self.audit.findings if f.topic == topic]
+        pooled = [f for f in self.audit.pooled if f.topic == topic]
+        order, by_client = _by_strength(about), grouped(about, lambda f: f.client)
+        shown = order if len(order) <= CHART_CLIENTS else order[:CHART_WORST]
+        shown = [] if topic.together and pooled else shown
+        groups: list[list[Finding | Pooled]] = [[*pooled]] if pooled else []
+        groups += [[*by_client[c]] for c in shown]
+        place = {f.attack: f.strength for f in [*sorted(about, key=lambda f: f.strength), *pooled]}
+        for group in groups:  # the strongest attack on top, in the same order in every row
+            group.sort(key=lambda f: place[f.attack], reverse=True)
+        hidden = 0 if topic.together else len(order) - len(shown)
+        rows = [self._row(group, topic) for group in groups]
+        return svg.chart("", rows, self._scale(topic) if rows else None, topic, hidden)
+
+    def _row(self, group: Sequence[Finding | Pooled], topic: Topic) -> svg.Row:
+        first, metric = group[0], topic.measure
+        # always guessing the commonest value is a reference line already, not a lane as well
+        lanes = [f for f in group if not metric.share or f.level != COMPARISON] or group
+        note, client = words.count(first.n, words.unit(topic)), first.client
+        if isinstance(first, Pooled) and not topic.together:
+            note += f" of {words.together(first)}"
+        return svg.Row(
+            label="All clients together" if client is None else client,
+            note=note,
+            client=None if client is None else self.client_number[client],
+            lanes=tuple(self._lane(f) for f in lanes),
+            majority=first.majority if metric.share else None,
+            imputation=first.imputation if metric.share else None,
+            # the dashed line: a model as good as the client's own, or the error of imputation
+            limit=None if metric.share else metric.limit or first.imputation,
+        )
+
+    def _lane(self, found: Finding | Pooled) -> svg.Lane:
+        look = self.look.get(found.attack, 0)
+        return svg.Lane(self.number[found.attack], look, found, words.mark(found))
+
+    def _scale(self, topic: Topic) -> svg.Scale:
+        """One axis for all charts of a metric, so that they can be compared."""
+        # A bound may be far below; it must not squeeze what was measured.
+        metric = topic.measure
+        values: list[float] = [] if metric.limit is None else [metric.limit]
+        for found in self.audit.everything:
+            if found.metric == topic.metric:
+                guesses = (found.majority if metric.share else None, found.imputation)
+                values += [
+                    found.value,
+                    found.low,
+                    found.high,
+                    *(g for g in guesses if g is not None),
+                ]
+        return svg.share_scale(values) if metric.share else svg.loss_scale(values)
+
+    def _calibrated(self, topic: Topic, most: int) -> Calibrated | None:
+        """How sure the strongest attack is, where the record says it."""
+        about = [f for f in self.audit.pooled if f.topic == topic and f.reliable and f.calibration]
+        best = strongest(about)
+        if best is None or best.calibration is None:
+            return None
+        bins = best.calibration.bins
+        n = sum(b.n for b in bins)  # without clients where the truth contradicts it
+        asked = [f for f in self.audit.findings if (f.attack, f.topic) == (best.attack, topic)]
+        certain = {f.client: f.calibration.certain / max(f.n, 1) for f in asked if f.calibration}
+        clients = [f for f in asked if f.client in certain and not f.flag]
+        clients.sort(key=lambda f: -certain[f.client])
+        bars = tuple((_between(b), b, svg.share_bar(b.n, n)) for b in bins)
+        drawn = svg.reliability(bins, f"{best.attack} on {words.secret(topic)}")
+        return Calibrated(topic, best, n, bars, drawn, tuple(clients[:most]))
+
+
+def _by_strength(findings: Iterable[Finding]) -> list[str]:
+    """The clients, the one of whom most was learned first."""
+    best = {
+        c: max(f.strength for f in of) for c, of in grouped(findings, lambda f: f.client).items()
+    }
+    return sorted(best, key=lambda c: best[c], reverse=True)
+
+
+def _skipped(group: Sequence[Skipped]) -> tuple[str, str, str, list[str]]:
+    """Attacks not run for the same reason: attack, reason, secrets and clients, each once."""
+    secrets = words.joined(words.unique(s.attribute for s in group if s.attribute is not None))
+    return group[0].attack, group[0].reason, secrets, words.unique(s.client for s in group)
+
+
+def _between(one: Bin) -> str:
+    if one.most == 1.0:
+        return f"beyond {words.percent(one.least)}"
+    return f"{100 * one.least:.0f}–{100 * one.most:.0f}%"
+
+
+def curves(audit: Audit) -> list[Curve]:
+    """The secrets for which the record has more than one number of rounds."""
+    whole = {(f.topic, f.attack, f.client): f for f in audit.findings}
+    found = []
+    for key, line in grouped(audit.heard, lambda h: (h.topic, h.attack, h.client)).items():
+        if len(line) < 2:
+            continue
+        (topic, attack, client), best = key, whole.get(key)
+        line.sort(key=lambda h: h.rounds)
+        guesses = {"majority": best.majority, "imputation": best.imputation} if best else {}
+        known = {k: v for k, v in guesses.items() if v is not None and topic.measure.share}
+        name = f"{attack} on {words.secret(topic)}"
+        drawn = svg.by_rounds(line, [(value, kind) for kind, value in known.items()], name)
+        said = {kind: words.number(topic.measure, value) for kind, value in known.items()}
+        found.append(Curve(topic, attack, client, tuple(line), drawn, said))
+    return found
+
+
+def ladders(audit: Audit) -> list[Ladder]:
+    """A knowledge ladder an attribute; none where the audit was not asked for them."""
+    made = []
+    for name, line in grouped(audit.ladder, lambda one: one.attribute).items():
+        rungs, single = (tuple(r for r in line if bool(r.client) == of) for of in (False, True))
+        rows = []
+        for rung in rungs:
+            flagged = sum(bool(one.flag) for one in single if one.rung == rung.rung)
+            left = f"; {words.count(flagged, 'client')} not measured" if flagged else ""
+            text = words.interval(rung.value, rung.low, rung.high, 1)
+            lane = svg.Lane(0, 0, rung, "not measured" if rung.flag else text)
+            guesses = (rung.majority, rung.imputation)
+            rows.append(svg.Row(rung.rung, rung.words + left, None, (lane,), *guesses))
+        made.append(Ladder(svg.chart(name, rows), rungs, single))
+    return made
+
+
+def federation_words(audit: Audit) -> str:
+    """The federation's model and length in a few words."""
+    model = audit.run.recipe.get("model", {})
+    hidden = [str(width) for width in model.get("hidden", [])] if isinstance(model, dict) else []
+    squared = audit.run.recipe.get("loss") == "squared_error"
+    kind = "linear regression" if squared else "logistic regression"
+    if hidden:
+        kind = f"network with {' and '.join(hidden)} hidden units"
+    return f"{kind}, {words.count(audit.run.rounds, 'round')}"
+
+
+def compared(audits: Sequence[Audit]) -> list[svg.Chart]:
+    """Of every attribute that all the audits measured, a chart with a row per federation: its
+    strongest attack over all clients; none for a single audit."""
+    best = [
+        {t: f for (_, t), f in best_of(p for p in audit.pooled if p.reliable).items()}
+        for audit in audits
+    ]
+    shared = [t for t in best[0] if t.measure.hits and t.attribute and all(t in b for b in best)]
+    rows: dict[Topic, list[svg.Row]] = {topic: [] for topic in shared if len(audits) > 1}
+    for audit, of in zip(audits, best, strict=True):
+        for topic in rows:
+            found = of[topic]
+            note = f"by {found.attack}, {words.count(found.n, 'record')} of {words.together(found)}"
+            lane = svg.Lane(0, 0, found, words.value(found))
+            guesses = (found.majority, found.imputation)
+            rows[topic].append(svg.Row(federation_words(audit), note, None, (lane,), *guesses))
+    scale = svg.share_scale([v for of in rows.values() for row in of for v in row.values])
+    return [svg.chart(words.secret(topic), of, scale) for topic, of in rows.items()]
