@@ -16,7 +16,7 @@ from typing import Any
 import overheard
 from overheard.data.dataset import Dataset
 from overheard.evaluation.record import Audit
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.origin import origin

@@ -28,7 +28,7 @@ from benchmarks.frame import Results, Row, federation, options, show
 from overheard.attacks.attribute import MaxEntropy
 from overheard.evaluation.baselines import Imputer, majority_share
 from overheard.evaluation.metrics import calibration_error
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.observe import observe

@@ -50,7 +50,7 @@ def main(out: Path) -> float:
     """Simulate, record, decode; the share of records whose attribute is found."""
     sys.path.insert(0, str(Path(__file__).parent))
     import overheard
-    from overheard.federation.config import parse_config
+    from overheard.federation.federation import parse_config
     from overheard.federation.plan import plan
     from overheard.federation.simulate import simulate
     from overheard.programs.trusted import trust

@@ -36,8 +36,8 @@ from overheard.attacks import all_attacks  # noqa: E402
 from overheard.cli import main as overheard  # noqa: E402
 from overheard.errors import FixRecording  # noqa: E402
 from overheard.evaluation.audit import audit  # noqa: E402
-from overheard.federation.recorders.live import Recorder  # noqa: E402
 from overheard.programs.records import Records  # noqa: E402
+from overheard.recorders.recorder import Recorder  # noqa: E402
 from overheard.sweep.cell import run_cell  # noqa: E402
 from overheard.sweep.grid import cells, read_sweep  # noqa: E402
 from overheard.transcript import store  # noqa: E402

@@ -30,11 +30,11 @@ from benchmarks import frame
 from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dataset import Dataset
 from overheard.evaluation.replay import replays
-from overheard.federation.recorders.description import Description, describe
 from overheard.identify.recording import Found, identify
 from overheard.identify.search import OPTIMISERS
 from overheard.programs.recipe import Adam, Recipe, Sgd
 from overheard.programs.records import Records
+from overheard.recorders.describe import Description, describe
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER

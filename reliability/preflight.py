@@ -26,7 +26,7 @@ from benchmarks.frame import Results, Row, counted, federation, finish, options
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.audit import audit
 from overheard.evaluation.resume import Kept
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.guard.preflight import preflight
 from overheard.transcript.threat import EAVESDROPPER
 

@@ -45,7 +45,7 @@ def dataset(sizes: Sizes) -> Dataset:
 
 def view_of(sizes: Sizes, folder: Path) -> tuple[View, Array]:
     """What an eavesdropper holds after ``rounds`` full-batch rounds, and the truth."""
-    from overheard.federation.config import parse_config
+    from overheard.federation.federation import parse_config
     from overheard.federation.plan import plan
     from overheard.federation.simulate import simulate
     from overheard.transcript.observe import observe

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from overheard.data.dataset import Dataset
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import Imputer, majority_share
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.programs.recipe import Recipe

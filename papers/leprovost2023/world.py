@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
-from overheard.federation.config import DataConfig
+from overheard.federation.federation import DataConfig
 from overheard.federation.plan import encoding_for
 from overheard.programs.networks import initial, network
 from overheard.programs.recipe import Dense, Recipe, Target

@@ -11,7 +11,7 @@ from overheard.attacks.papers.lyu2021 import CosMatching, phase
 from overheard.data.dealing import VICTIM
 from overheard.data.source import load, source_named
 from overheard.evaluation.baselines import Imputer
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from papers.common.harness import STRANGER, mean_row
 from papers.common.rows import Progress, Reproduction, Row

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from overheard.evaluation.audit import AuditOptions
     from overheard.evaluation.complete import audit
     from overheard.evaluation.record import Audit, read_audit
-    from overheard.federation.config import Config, parse_config, read_config
+    from overheard.federation.federation import Federation, parse_config, read_config
     from overheard.federation.plan import plan
-    from overheard.federation.recorders.live import Recorder
     from overheard.federation.simulate import simulate
     from overheard.guard.preflight import preflight, preflight_updates
+    from overheard.recorders.recorder import Recorder
     from overheard.report.html import write_report
     from overheard.transcript.observe import observe
     from overheard.transcript.share import share
@@ -32,8 +32,8 @@ _HOMES = {
     "Attack": "transcript.view",
     "Audit": "evaluation.record",
     "AuditOptions": "evaluation.audit",
-    "Config": "federation.config",
-    "Recorder": "federation.recorders.live",
+    "Federation": "federation.federation",
+    "Recorder": "recorders.recorder",
     "Recording": "transcript.store",
     "Target": "transcript.target",
     "Threat": "transcript.threat",
@@ -43,12 +43,12 @@ _HOMES = {
     "audit": "evaluation.complete",
     "launch": "transcript.view",
     "observe": "transcript.observe",
-    "parse_config": "federation.config",
+    "parse_config": "federation.federation",
     "plan": "federation.plan",
     "preflight": "guard.preflight",
     "preflight_updates": "guard.preflight",
     "read_audit": "evaluation.record",
-    "read_config": "federation.config",
+    "read_config": "federation.federation",
     "share": "transcript.share",
     "simulate": "federation.simulate",
     "threat_named": "transcript.threat",
@@ -58,7 +58,7 @@ _HOMES = {
 
 __version__ = "0.1.0"
 __all__ = [
-    "Attack", "Audit", "AuditOptions", "Config", "Recorder", "Recording", "Target", "Threat",
+    "Attack", "Audit", "AuditOptions", "Federation", "Recorder", "Recording", "Target", "Threat",
     "View", "all_attacks", "attack_named", "audit", "launch", "observe", "parse_config", "plan",
     "preflight", "preflight_updates", "read_audit", "read_config", "share", "simulate",
     "threat_named", "verify", "write_report",

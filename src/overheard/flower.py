@@ -11,7 +11,7 @@ app = ClientApp(mods=[overheard.flower.guard_mod("audit.toml", "site 3")])
 from __future__ import annotations
 
 try:
-    from overheard.federation.recorders.flower import record, record_app
+    from overheard.recorders.flower import record, record_app
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "flwr":
         raise

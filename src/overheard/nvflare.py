@@ -7,7 +7,7 @@ recipe.add_server_output_filter(overheard.nvflare.RecordingFilter("/path/to/run"
 from __future__ import annotations
 
 try:
-    from overheard.federation.recorders.nvflare import RecordingFilter, RecordingWidget
+    from overheard.recorders.nvflare import RecordingFilter, RecordingWidget
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "nvflare":
         raise

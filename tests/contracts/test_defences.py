@@ -15,7 +15,6 @@ import overheard
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation.audit import audit
-from overheard.federation.config import parse_config
 from overheard.federation.defences import catalogue
 from overheard.federation.defences.catalogue import all_defences, parse_defence
 from overheard.federation.defences.contract import (
@@ -27,6 +26,7 @@ from overheard.federation.defences.contract import (
     chain,
     told,
 )
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.programs import trusted

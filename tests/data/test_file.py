@@ -13,7 +13,7 @@ import pytest
 from overheard.data.dataset import Dataset
 from overheard.data.file import load
 from overheard.errors import FixConfig, FixData
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import load_data, plan
 
 IDS = [9_007_199_254_740_993, 9_007_199_254_740_992, 18_446_744_073_709_551_615]

@@ -11,7 +11,7 @@ from federations import simulated
 from overheard.errors import FixRecording
 from overheard.evaluation.audit import audit
 from overheard.evaluation.notes import promise_notes
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.report.html import render

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
 from overheard.evaluation.replay import replays
-from overheard.federation.config import parse_config
 from overheard.federation.defences import catalogue
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import client_shards, simulate
 from overheard.guard.dry_run import simulated

@@ -11,7 +11,7 @@ import pytest
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.programs.records import OneHot, Records, Scaled, positions
 from overheard.questions.attribute import ranges

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from overheard.errors import FixConfig
-from overheard.federation.config import parse_config, read_config
+from overheard.federation.federation import parse_config, read_config
 
 Settings = Callable[..., dict[str, Any]]
 TOML = """

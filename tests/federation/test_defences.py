@@ -11,10 +11,10 @@ import pytest
 from federations import simulated
 
 from overheard.errors import FixConfig
-from overheard.federation.config import parse_config
 from overheard.federation.defences.clip import Clip
 from overheard.federation.defences.contract import chain, told
 from overheard.federation.defences.gaussian import Gaussian
+from overheard.federation.federation import parse_config
 from overheard.transcript.knowledge import AppliedDefence, Link
 from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute

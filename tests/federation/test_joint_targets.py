@@ -14,7 +14,7 @@ from overheard.attacks import attack_named
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.audit import audit
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.guard.preflight import preflight
 from overheard.programs.records import Records
 from overheard.transcript.kind import Held

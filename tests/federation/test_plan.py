@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixConfig, FixData
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.programs.records import OneHot, Scaled, encode
 

@@ -10,7 +10,7 @@ import pytest
 from federations import changed, simulated
 
 from overheard.errors import FixConfig
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.programs.recipe import LeNet
 from overheard.transcript.knowledge import (

@@ -10,7 +10,7 @@ import pytest
 from federations import simulated
 
 from overheard.data.dataset import Dataset, HeldOut
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Codes, Records, encode

@@ -11,7 +11,7 @@ import pytest
 from federations import simulated
 
 from overheard.errors import FixConfig
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.server import RULES, Mean, WeightedMean, aggregate, aggregate_sum
 from overheard.federation.simulate import simulate

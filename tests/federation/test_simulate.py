@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.pool import together
 from overheard.federation.simulate import (

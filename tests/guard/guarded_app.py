@@ -19,15 +19,15 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import Plan, plan
-from overheard.federation.recorders.description import Description
 from overheard.federation.simulate import client_shards
 from overheard.flower import Guarding, guard_mod, record
 from overheard.guard.exposure import USUAL, Exposure
 from overheard.programs.networks import initial
 from overheard.programs.recipe import named
 from overheard.programs.training import local_training
+from overheard.recorders.describe import Description
 from overheard.transcript.store import Recording
 
 SITES = ("site 1", "site 2", "site 3")

@@ -16,13 +16,13 @@ from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit
 from overheard.federation.defences.gaussian import Gaussian
 from overheard.federation.plan import Plan, plan
-from overheard.federation.recorders.description import read_description
 from overheard.federation.simulate import client_shards
 from overheard.guard.dry_run import DryRun, recorded
 from overheard.guard.exposure import Exposure, Limits, exposures
 from overheard.programs.networks import initial
 from overheard.programs.recipe import named
 from overheard.programs.training import local_training
+from overheard.recorders.describe import read_description
 from overheard.transcript.threat import EAVESDROPPER
 
 flwr: Any = pytest.importorskip("flwr.app", reason="Flower is not installed")

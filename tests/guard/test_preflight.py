@@ -15,7 +15,7 @@ from federations import generated_people, with_strangers
 import overheard
 from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.guard import preflight as module

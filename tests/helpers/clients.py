@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 
 
 def table(folder: Path, records: int = 60, rare: bool = False, clients: int = 1) -> str:

@@ -15,7 +15,7 @@ from overheard.attacks.papers.kerkouche2023 import Options
 from overheard.data.dataset import Dataset
 from overheard.evaluation.record import Finding
 from overheard.evaluation.scoring import answers_in, scorer_of
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.programs.program import families

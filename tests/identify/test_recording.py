@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from overheard.data.dataset import Dataset
-from overheard.federation.recorders.description import describe
-from overheard.federation.recorders.live import Recorder
 from overheard.identify.recording import held_out, identify
 from overheard.programs.records import Records
+from overheard.recorders.describe import describe
+from overheard.recorders.recorder import Recorder
 from overheard.transcript.store import Recording
 
 pytestmark = pytest.mark.slow

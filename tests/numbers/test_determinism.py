@@ -31,7 +31,7 @@ WORK = """
 import json, sys
 from pathlib import Path
 from overheard.attacks import attack_named
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.transcript.observe import observe

@@ -11,10 +11,10 @@ import torch
 
 from overheard.attacks.client import format_of
 from overheard.evaluation.audit import audit
-from overheard.federation.recorders.live import Recorder as LiveRecorder
 from overheard.federation.server import WeightedMean, aggregate
 from overheard.federation.simulate import client_shards, train_clients
 from overheard.programs.recipe import named
+from overheard.recorders.recorder import Recorder as LiveRecorder
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recorder, Recording

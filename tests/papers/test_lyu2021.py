@@ -11,7 +11,7 @@ import pytest
 
 from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.papers.lyu2021 import CosMatching
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.transcript.guess import AttributeValues
 from papers.common.catalogue import experiment_named

@@ -9,7 +9,7 @@ import pytest
 
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm
 from overheard.errors import FixData
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from papers.data import splice
 from papers.lyu2021 import sections

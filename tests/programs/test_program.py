@@ -12,7 +12,7 @@ from overheard.attacks import attack_named
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixRecording, OverheardError
 from overheard.evaluation.audit import audit
 from overheard.evaluation.replay import replays
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.programs.program import families, family_named, program_of, settings_of
 from overheard.transcript.kind import program_in

@@ -12,7 +12,7 @@ from federations import generated_people, simulated
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixRecording
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.server import Mean
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe

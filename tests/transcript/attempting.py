@@ -248,7 +248,7 @@ def _verify(place: Path) -> None:
 
 
 def _config(place: Path) -> None:
-    from overheard.federation.config import read_config
+    from overheard.federation.federation import read_config
     from overheard.federation.plan import plan
 
     plan(read_config(place / "config.toml"))
@@ -261,7 +261,7 @@ def _sweep(place: Path) -> None:
 
 
 def _description(place: Path) -> None:
-    from overheard.federation.recorders.description import describe, read_description
+    from overheard.recorders.describe import describe, read_description
     from overheard.transcript.store import Recording
 
     read = read_description(place / "run/audit.toml", confined=True)
@@ -271,7 +271,7 @@ def _description(place: Path) -> None:
 
 def _template(place: Path) -> None:
     from overheard.errors import FixConfig
-    from overheard.federation.recorders.template import write_template
+    from overheard.recorders.template import write_template
 
     shutil.rmtree(place / "run/side")
     said = tomllib.loads(write_template(place / "run").read_text(encoding="utf-8"))
@@ -281,7 +281,7 @@ def _template(place: Path) -> None:
 
 
 def _import(place: Path) -> None:
-    from overheard.federation.recorders.folder import import_folder, read_pattern
+    from overheard.recorders.folder import import_folder, read_pattern
 
     pattern = place / "pattern.toml"
     import_folder(

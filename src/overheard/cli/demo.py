@@ -37,7 +37,7 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
     import tomllib
     from importlib import resources
 
-    from overheard.federation.config import parse_config
+    from overheard.federation.federation import parse_config
     from overheard.files import refuse_existing, write_durably
     from overheard.report.html import write_report
     from overheard.transcript.store import Recording

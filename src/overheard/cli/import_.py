@@ -30,7 +30,7 @@ def import_checkpoints(
     ] = None,
 ) -> None:
     """Make a recording of a folder of checkpoints."""
-    from overheard.federation.recorders.folder import import_folder, read_pattern
+    from overheard.recorders.folder import import_folder, read_pattern
 
     with terminal.waiting("reading checkpoints"):
         rounds = import_folder(folder, out, None if pattern is None else read_pattern(pattern))
@@ -51,8 +51,8 @@ def described(
     import shutil
 
     from overheard.errors import FixConfig, GrantKnowledge
-    from overheard.federation.recorders.description import BESIDE, describe, read_description
     from overheard.foreign.shown import short
+    from overheard.recorders.describe import BESIDE, describe, read_description
     from overheard.transcript.store import Recording
 
     recording = Recording.open(run)

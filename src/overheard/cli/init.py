@@ -44,14 +44,14 @@ def init(options: Options) -> None:
     Without, the file is to be filled in.
     """
     if options.data is None:
-        from overheard.federation.recorders.template import write_template
+        from overheard.recorders.template import write_template
 
         file = write_template(options.run)
         terminal.wrote("fill in", file)
         content: dict[str, Any] = {"template": str(file)}
     else:
-        from overheard.federation.recorders.description import BESIDE, written
         from overheard.files import write_durably
+        from overheard.recorders.describe import BESIDE, written
 
         found = _found(options, options.data)
         file = options.run / BESIDE
@@ -80,8 +80,8 @@ def _found(options: Options, table: Path) -> Found:
     import tempfile
 
     from overheard.errors import ChooseAnotherOutput, FixConfig
-    from overheard.federation.recorders.description import BESIDE
     from overheard.identify.recording import identify
+    from overheard.recorders.describe import BESIDE
     from overheard.transcript.store import Recording
 
     run = options.run

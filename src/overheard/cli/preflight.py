@@ -45,7 +45,7 @@ def preflight(options: Options) -> None:
     """
     import json
 
-    from overheard.federation.config import read_config
+    from overheard.federation.federation import read_config
     from overheard.files import write_durably
     from overheard.guard.exposure import Limits
     from overheard.guard.preflight import preflight as dry_run

@@ -10,7 +10,7 @@ from overheard import terminal
 from overheard.cli.options import Out, Seed, argument, taking
 
 if TYPE_CHECKING:
-    from overheard.federation.config import Config
+    from overheard.federation.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Options:
 @taking(Options)
 def simulate(options: Options) -> None:
     """Run a federation on this machine and record everything that it sends."""
-    from overheard.federation.config import read_config
+    from overheard.federation.federation import read_config
 
     out = options.out
     record(with_seed(read_config(options.config), options.seed), out)
@@ -32,11 +32,11 @@ def simulate(options: Options) -> None:
     terminal.emit({"recording": str(out)})
 
 
-def with_seed(config: Config, seed: int | None) -> Config:
+def with_seed(config: Federation, seed: int | None) -> Federation:
     return config if seed is None else config.model_copy(update={"seed": seed})
 
 
-def record(config: Config, out: Path) -> None:
+def record(config: Federation, out: Path) -> None:
     from overheard.federation.plan import plan
     from overheard.federation.simulate import simulate as run
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from overheard.data.dataset import MOST_VALUES, Dataset, bins_of, domain_of, is_binned
 from overheard.errors import FixConfig, FixData
-from overheard.federation.config import Attribute
+from overheard.federation.federation import Attribute
 from overheard.programs.records import Encoding, Records, encode, positions
 from overheard.transcript.knowledge import AttributeDomain
 

@@ -12,8 +12,8 @@ from overheard.data import source
 from overheard.data.dataset import Dataset, domain_of
 from overheard.errors import FixConfig, FixData
 from overheard.federation.attributes import columns_of, domains, refuse_function_of_public
-from overheard.federation.config import Config, DataConfig, ModelConfig
 from overheard.federation.defences.contract import Chain, chain
+from overheard.federation.federation import DataConfig, Federation, ModelConfig
 from overheard.federation.pool import kept_out, known_first, strangers
 from overheard.federation.properties import Properties, settle
 from overheard.foreign.limits import check
@@ -51,7 +51,7 @@ class Plan:
     ``properties``: what is asked of each client as a whole, and who has it.
     """
 
-    config: Config
+    config: Federation
     dataset: Dataset
     told: Recipe | Program
     clients: dict[str, Records]
@@ -69,7 +69,7 @@ class Plan:
         return self.told
 
 
-def plan(config: Config, dataset: Dataset | None = None) -> Plan:
+def plan(config: Federation, dataset: Dataset | None = None) -> Plan:
     """Load the data (or take the given dataset) and settle encoding, model and recipe.
 
     Scales are those of the pooled records, unless ``data.scale`` says otherwise. Columns of
@@ -125,14 +125,14 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     return Plan(config, dataset, told, clients, attributes, label, outsiders, auxiliary, properties)
 
 
-def _class_asked(config: Config, dataset: Dataset) -> bool:
+def _class_asked(config: Federation, dataset: Dataset) -> bool:
     """Whether a label is asked about that is one of a program's classes: that is an attribute."""
     program = isinstance(config.model, Settings)
     return config.audit.label and dataset.task == "classification" and program
 
 
 def _program(
-    config: Config, asked: Settings, encoding: Encoding, target: Target, records: Records
+    config: Federation, asked: Settings, encoding: Encoding, target: Target, records: Records
 ) -> Program:
     """What clients do that train no network; refuses settings that only networks have."""
     usual = {name: field.default for name, field in type(config.training).model_fields.items()}
@@ -155,7 +155,9 @@ def _program(
     return made
 
 
-def _recipe(config: Config, encoding: Encoding, target: Target, clients: tuple[str, ...]) -> Recipe:
+def _recipe(
+    config: Federation, encoding: Encoding, target: Target, clients: tuple[str, ...]
+) -> Recipe:
     """How the clients train a network."""
     training, defence = config.training, chain(*config.defence)
     for part in defence.parts:
@@ -249,7 +251,7 @@ def _model(wanted: ModelConfig, encoding: Encoding, outputs: int) -> Dense | LeN
     )
 
 
-def _label_secret(config: Config, dataset: Dataset) -> tuple[LabelSecret | None, Dataset]:
+def _label_secret(config: Federation, dataset: Dataset) -> tuple[LabelSecret | None, Dataset]:
     """What is asked about labels, and the dataset without the records kept for the adversary."""
     asked = config.audit
     if not asked.label or (_class_asked(config, dataset) and not asked.group):
@@ -276,7 +278,7 @@ FILE_ONLY = tuple("path client target task drop categories missing encoding sepa
 """Settings of ``[data]`` that are about a table of the user's own."""
 
 
-def load_data(config: Config, nobodys: bool = False) -> Dataset:
+def load_data(config: Federation, nobodys: bool = False) -> Dataset:
     """The dataset that the config names; ``nobodys``: a table need not say whose records it has."""
     data = config.data
     options = dict(data.options)
@@ -361,7 +363,7 @@ def _target(dataset: Dataset, scaled: bool = True) -> Target:
     return Target(column=dataset.target, shift=shift, scale=scale)
 
 
-def _loss(config: Config, target: Target) -> tuple[Loss, int]:
+def _loss(config: Federation, target: Target) -> tuple[Loss, int]:
     name = config.network().name
     if name == "linear" and target.classes:
         raise FixConfig("model 'linear' predicts a number but the target is a class; use logistic")

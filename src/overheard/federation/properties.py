@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from overheard.errors import FixConfig
-from overheard.federation.config import PropertyConfig
+from overheard.federation.federation import PropertyConfig
 from overheard.federation.pool import together
 from overheard.programs.records import Records
 from overheard.randomness import stream

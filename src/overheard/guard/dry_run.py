@@ -23,11 +23,11 @@ from overheard.evaluation.audit import audit
 from overheard.federation.defences.contract import chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan
-from overheard.federation.recorders.description import Description, describe, table_of
-from overheard.federation.recorders.live import Recorder
 from overheard.federation.simulate import simulate
 from overheard.guard.exposure import Exposure, Limits, exposures
 from overheard.randomness import stream
+from overheard.recorders.describe import Description, describe, table_of
+from overheard.recorders.recorder import Recorder
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe

@@ -25,10 +25,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.federation.defences.gaussian import Gaussian
-from overheard.federation.recorders.description import Description, read_description
 from overheard.guard.dry_run import Arrays, Round, recorded
 from overheard.guard.exposure import USUAL, Exposure, Limits, answer_of, worst_of
 from overheard.randomness import stream
+from overheard.recorders.describe import Description, read_description
 
 REFUSED = 600
 """Code of the error that a refused update is replaced by; Flower's own are smaller."""

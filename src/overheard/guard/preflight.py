@@ -23,12 +23,11 @@ from numpy.lib import format as npy
 
 from overheard.errors import FixConfig, FixData, OverheardError
 from overheard.evaluation.attempt import Progress, silent
-from overheard.federation.config import Config
 from overheard.federation.defences.contract import chain
 from overheard.federation.defences.drop_column import DropColumn
 from overheard.federation.defences.gaussian import Gaussian
+from overheard.federation.federation import Federation
 from overheard.federation.plan import Plan, plan
-from overheard.federation.recorders.folder import read_arrays
 from overheard.foreign.files import opened
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short
@@ -44,6 +43,7 @@ from overheard.guard.exposure import (
 )
 from overheard.programs.recipe import Recipe
 from overheard.questions.question import question_named
+from overheard.recorders.folder import read_arrays
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Preflight:
 
 
 def preflight(  # noqa: PLR0913  # a command with its options
-    config: Config,
+    config: Federation,
     client: str = "",
     limits: Limits = USUAL,
     rounds: int | None = None,
@@ -156,7 +156,7 @@ def preflight(  # noqa: PLR0913  # a command with its options
 
 
 def preflight_updates(
-    config: Config,
+    config: Federation,
     updates: Sequence[Path],
     client: str = "",
     limits: Limits = USUAL,
@@ -178,7 +178,7 @@ def preflight_updates(
 
 
 def _asked(
-    config: Config, client: str, limits: Limits, rounds: int | None, targets: Sequence[str]
+    config: Federation, client: str, limits: Limits, rounds: int | None, targets: Sequence[str]
 ) -> tuple[Plan, Preflight]:
     """The client's plan, without what hides its updates in a sum, and the answer before anything
     was measured: what it will not cover."""
@@ -281,7 +281,7 @@ def _kinds(ready: Plan, made: Preflight, typical: float, how: Search) -> dict[st
     return kinds
 
 
-def _training(config: Config, **changes: int) -> dict[str, Any]:
+def _training(config: Federation, **changes: int) -> dict[str, Any]:
     return {"training": config.training.model_copy(update=changes)}
 
 

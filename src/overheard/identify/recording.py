@@ -21,13 +21,13 @@ from overheard.data.dataset import Dataset, HeldOut
 from overheard.errors import FixConfig, OverheardError
 from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import certain, replays
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import load_data
-from overheard.federation.recorders import description as descriptions
-from overheard.federation.recorders.template import possible
 from overheard.identify import search as searching
 from overheard.identify.search import USUAL, Fitted, Messages, Options, Structure, search
 from overheard.programs.records import encode
+from overheard.recorders import describe as descriptions
+from overheard.recorders.template import possible
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording

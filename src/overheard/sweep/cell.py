@@ -18,7 +18,7 @@ from overheard.errors import FixData, OverheardError
 from overheard.evaluation.audit import AuditOptions
 from overheard.evaluation.complete import RUNGS, audit
 from overheard.evaluation.record import Audit
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import load_data, plan
 from overheard.federation.simulate import simulate
 from overheard.programs.recipe import Recipe

@@ -35,7 +35,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from overheard.errors import FixConfig
-from overheard.federation.config import checked, parse_config
+from overheard.federation.federation import checked, parse_config
 from overheard.foreign.limits import check
 from overheard.foreign.notation import read_toml
 from overheard.programs.records import Spec

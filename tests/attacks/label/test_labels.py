@@ -12,7 +12,7 @@ from overheard.attacks.label import BayesGroups, LinearDecode, output_rows
 from overheard.attacks.papers.leprovost2023 import GroupMeansTikhonov, calibrated, last_layer
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, GrantKnowledge
 from overheard.evaluation.audit import audit
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.programs.networks import initial
 from overheard.programs.recipe import Dense, Recipe, Target

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.privacy.shown import tight_sampled_gaussian
 from overheard.errors import FixConfig
-from overheard.federation.config import parse_config
 from overheard.federation.defences.accounting import (
     Budget,
     budget,
@@ -19,6 +18,7 @@ from overheard.federation.defences.accounting import (
     sampled_gaussian_changed,
 )
 from overheard.federation.defences.contract import chain
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import simulate
 from overheard.programs.training import sampled_weights

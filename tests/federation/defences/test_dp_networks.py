@@ -11,7 +11,7 @@ from federations import guessed
 from torch import nn
 
 from overheard.attacks.attribute import MaxEntropy
-from overheard.federation.config import parse_config
+from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.programs import trusted

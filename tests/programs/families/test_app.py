@@ -57,7 +57,7 @@ def recorded(
 
     from torch.utils.data import DataLoader, TensorDataset
 
-    from overheard.federation.recorders.live import Recorder
+    from overheard.recorders.recorder import Recorder
 
     rng = np.random.default_rng(0)
     (place.path / f"{module}.py").write_text(TASK.format(wide=16, chance=chance))

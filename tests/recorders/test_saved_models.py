@@ -12,8 +12,8 @@ from overheard.cli import app as cli
 from overheard.errors import FixData
 from overheard.evaluation.audit import audit
 from overheard.evaluation.record import read_audit
-from overheard.federation.recorders.folder import Pattern, import_folder
 from overheard.programs.families.xgboost import model_bytes
+from overheard.recorders.folder import Pattern, import_folder
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 

@@ -20,23 +20,22 @@ from pydantic import Field, SerializeAsAny, ValidationError, field_validator, mo
 from overheard.data.dataset import Dataset
 from overheard.data.file import NOBODYS, Reading, read_table
 from overheard.errors import FixConfig, GrantKnowledge
-from overheard.federation.config import (
+from overheard.federation.defences.contract import chain, told
+from overheard.federation.disclosure import write_knowledge
+from overheard.federation.federation import (
     AnyDefence,
     ClientTraining,
-    Config,
     DataConfig,
+    Federation,
     NetworkSettings,
     Secrets,
     checked,
     model_or,
     parse_config,
 )
-from overheard.federation.defences.contract import chain, told
-from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan, load_data, plan
 from overheard.federation.pool import apart, together
 from overheard.federation.properties import Properties, holding, misbehaving
-from overheard.federation.recorders.factory import image_of, layout_words, model_of
 from overheard.federation.simulate import client_shards, trained_on
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
@@ -45,6 +44,7 @@ from overheard.programs.program import Program, Settings, family_named
 from overheard.programs.recipe import Dense, Layout, Loss, Module, Recipe, Target
 from overheard.programs.records import Block, Encoding, OneHot, Records, Scale, Spec, Value
 from overheard.programs.trusted import granted, trust
+from overheard.recorders.factory import image_of, layout_words, model_of
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.observe import in_the_clear
@@ -309,7 +309,7 @@ def _own_terms(description: Description, planned: Recipe | Program) -> tuple[Enc
     return encoding, target
 
 
-def _config(description: Description, task: str) -> Config:
+def _config(description: Description, task: str) -> Federation:
     network = isinstance(description.model, DescribedModel)
     if network and bool(description.factory()) == (description.model.name is not None):
         raise FixConfig(

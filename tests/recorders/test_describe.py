@@ -13,10 +13,10 @@ import overheard
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import replays
-from overheard.federation.config import TrainingConfig
-from overheard.federation.recorders.description import DescribedTraining, describe, read_description
-from overheard.federation.recorders.template import write_template
+from overheard.federation.federation import TrainingConfig
 from overheard.programs.recipe import Recipe
+from overheard.recorders.describe import DescribedTraining, describe, read_description
+from overheard.recorders.template import write_template
 from overheard.transcript.ledger import LedgerWriter
 from overheard.transcript.observe import in_the_clear, observe, recipe_of
 from overheard.transcript.store import Recording

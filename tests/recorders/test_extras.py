@@ -16,7 +16,7 @@ def test_a_missing_extra_is_named(
     for name in [n for n in sys.modules if n.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, f"overheard.{module}", raising=False)
-    monkeypatch.delitem(sys.modules, f"overheard.federation.recorders.{module}", raising=False)
+    monkeypatch.delitem(sys.modules, f"overheard.recorders.{module}", raising=False)
 
     class Absent:
         """Nothing of this package can be found, as if it were not installed."""

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from overheard.errors import FixConfig
-from overheard.federation.recorders.description import BESIDE, Description, wire_layout
-from overheard.federation.recorders.factory import dense_of, layout_words
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
 from overheard.programs.recipe import Layout
+from overheard.recorders.describe import BESIDE, Description, wire_layout
+from overheard.recorders.factory import dense_of, layout_words
 from overheard.transcript.payload import releases_arrays, returns_gradients
 from overheard.transcript.store import Recording
 

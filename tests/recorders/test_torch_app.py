@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import overheard
-from overheard.federation.recorders.description import describe, read_description
+from overheard.recorders.describe import describe, read_description
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixConfig
-from overheard.federation.recorders.description import describe, read_description
-from overheard.federation.recorders.template import write_template
+from overheard.recorders.describe import describe, read_description
+from overheard.recorders.template import write_template
 from overheard.transcript.store import Recorder, Recording
 
 DESCRIPTION = """

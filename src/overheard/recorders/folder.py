@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from overheard.errors import FixConfig, FixData
-from overheard.federation.config import checked
-from overheard.federation.recorders.live import EVERYBODY, Recorder
+from overheard.federation.federation import checked
 from overheard.foreign.files import inside, opened, read_bounded
 from overheard.foreign.limits import check
 from overheard.foreign.notation import read_toml
 from overheard.programs.records import Spec
+from overheard.recorders.recorder import EVERYBODY, Recorder
 from overheard.transcript.payload import releases_arrays
 
 Arrays = dict[str, NDArray[Any]]

@@ -28,7 +28,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.fuel.utils import fobs
 from nvflare.widgets.widget import Widget
 
-from overheard.federation.recorders.live import Listener, Recorder, Replies
+from overheard.recorders.recorder import Listener, Recorder, Replies
 from overheard.transcript.payload import releases_arrays
 
 Arrays = dict[str, NDArray[Any]]

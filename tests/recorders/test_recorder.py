@@ -9,7 +9,7 @@ import pytest
 
 import overheard
 from overheard.errors import ChooseAnotherOutput, FixData
-from overheard.federation.recorders.live import Replies
+from overheard.recorders.recorder import Replies
 from overheard.transcript.observe import in_the_clear
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify

@@ -11,8 +11,8 @@ import torch
 
 import overheard
 from overheard.evaluation.replay import replays
-from overheard.federation.recorders.description import describe, read_description
-from overheard.federation.recorders.factory import image_of
+from overheard.recorders.describe import describe, read_description
+from overheard.recorders.factory import image_of
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recording
 

@@ -79,7 +79,7 @@ def without_tensorboard(place: Path) -> None:
 def check(place: Path) -> None:
     """What was recorded is sound, fits, and tells of the sites' people."""
     from overheard.evaluation.audit import audit
-    from overheard.federation.recorders.description import describe, read_description
+    from overheard.recorders.describe import describe, read_description
     from overheard.transcript.store import Recording
     from overheard.transcript.threat import EAVESDROPPER
     from overheard.transcript.verify import verify

@@ -23,8 +23,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, Result, Strategy
 from numpy.typing import NDArray
 
-from overheard.federation.recorders.live import Listener, Recorder, Replies, same_arrays
 from overheard.files import refuse_existing
+from overheard.recorders.recorder import Listener, Recorder, Replies, same_arrays
 
 WEIGHTS = ("num-examples", "num_examples")
 SECURE = "secaggplus_configs"  # the record in which the SecAgg+ workflow keeps its own messages

@@ -206,7 +206,7 @@ def model_or(network: type[Spec]) -> BeforeValidator:
 AnyModel = Annotated[ModelConfig | SerializeAsAny[Settings], model_or(ModelConfig)]
 
 
-class Config(Spec):
+class Federation(Spec):
     """A whole simulation. ``model``: a network, or the settings of a program that trains none.
     ``server``: how the next global model is made, by default the mean of the clients that
     ``training.weighting`` says. ``defence``: what clients and server do, in this order."""
@@ -246,15 +246,15 @@ class Config(Spec):
         return self
 
 
-def read_config(path: str | Path) -> Config:
+def read_config(path: str | Path) -> Federation:
     """Read and check a config file."""
     return parse_config(read_toml(path), str(path))
 
 
-def parse_config(content: dict[str, Any], name: str = "config") -> Config:
+def parse_config(content: dict[str, Any], name: str = "config") -> Federation:
     """Check a config that was read already."""
-    _refuse_unknown_keys(content, Config, name, "")
-    return checked(Config, content, name)
+    _refuse_unknown_keys(content, Federation, name, "")
+    return checked(Federation, content, name)
 
 
 def checked(spec: type[S], content: dict[str, Any], name: str) -> S:
