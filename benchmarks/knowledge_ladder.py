@@ -34,10 +34,9 @@ from overheard.data.dataset import Dataset
 from overheard.evaluation.complete import RUNGS, Rung, learned, lowered
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import AttributeDomain, AuxiliaryData
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import Attack, View
+from overheard.transcript.view import Attack, View, observe
 from papers.data import adult
 
 PEOPLE, OTHERS, FIRST_SEED = 300, 2000, 700

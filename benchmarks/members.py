@@ -24,10 +24,10 @@ from benchmarks.frame import Results, Row, federation, options, show
 from overheard.attacks.membership import CandidateDecode
 from overheard.data.dataset import Dataset
 from overheard.programs.records import Records
-from overheard.transcript.observe import MEMBER_COLUMN, observe
+from overheard.transcript.side import MEMBER_COLUMN
 from overheard.transcript.target import membership
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 from papers.data import adult, cifar10
 
 MOMENTUM: dict[str, Any] = {"optimiser": {"name": "sgd", "momentum": 0.9}, "batch_size": 32}

@@ -33,11 +33,10 @@ from overheard.programs.program import Message
 from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import Releases
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 ATTRIBUTES = ("female", "black", "physlm")
 HEARD = (1, 2, 3, 4, 5, 7)

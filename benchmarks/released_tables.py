@@ -31,10 +31,9 @@ from overheard.evaluation.metrics import calibration_error
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.transcript.guess import AttributeValues
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 ATTRIBUTES = ("female", "black", "physlm")
 BINS = {

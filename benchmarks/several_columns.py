@@ -24,9 +24,10 @@ from benchmarks.frame import Results, Row, federation, options, show
 from overheard import Recording, launch, threat_named
 from overheard.attacks.attribute import MaxEntropy
 from overheard.evaluation.baselines import Imputer, majority_share
+from overheard.transcript.kind import told_of
 from overheard.transcript.knowledge import AttributeDomain
-from overheard.transcript.observe import observe, told_of
 from overheard.transcript.target import attribute
+from overheard.transcript.view import observe
 
 COLUMNS = ("female", "black", "physlm")
 SITES = [f"site {k}" for k in range(1, 7)]

@@ -26,9 +26,9 @@ from overheard.attacks.stranger import beforehand
 from overheard.attacks.sums import SumDecode
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.knowledge import AuxiliaryData, EverybodysRecords
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import SECURE_SERVER
+from overheard.transcript.view import observe
 
 COLUMN, FIRST_SEED = "c043", 200
 

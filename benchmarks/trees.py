@@ -51,10 +51,9 @@ from overheard.transcript.knowledge import (
     PublicRecords,
     Releases,
 )
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import View, launch
+from overheard.transcript.view import View, launch, observe
 from papers.data import adult
 
 CLIENTS = 5

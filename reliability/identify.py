@@ -35,7 +35,7 @@ from overheard.identify.search import OPTIMISERS
 from overheard.programs.recipe import Adam, Recipe, Sgd
 from overheard.programs.records import Records
 from overheard.recorders.describe import Description, describe
-from overheard.transcript.observe import recipe_of
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 

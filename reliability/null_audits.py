@@ -33,11 +33,11 @@ from overheard.evaluation.decision import EXPOSED
 from overheard.evaluation.record import AttackInfo, Audit, Run
 from overheard.evaluation.scoring import Scoring, scorer_of
 from overheard.programs.records import Records
-from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import Attack, View, launch
+from overheard.transcript.view import Attack, View, launch, observe
 
 SHAPES = ((6, 30), (20, 100), (100, 30))
 ALLOWED = 0.05

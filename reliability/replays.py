@@ -23,7 +23,7 @@ from overheard.errors import FixConfig
 from overheard.evaluation.replay import replays
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
-from overheard.transcript.observe import recipe_of
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.store import Recording
 
 Rng = np.random.Generator

@@ -39,10 +39,9 @@ from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dataset import Dataset
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.knowledge import LocalTraining
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 Array = NDArray[np.float64]
 Cell = dict[str, Any]

@@ -19,7 +19,7 @@ CASES = re.compile(
     r"|isinstance\([a-z_.]*model, (Dense|LeNet|Module)"
 )
 # where they are defined, and where networks and their steps are computed
-DEFINED = ("programs/", "transcript/payload.py")
+DEFINED = ("programs/", "transcript/messages.py")
 
 
 def cases(source: str) -> list[int]:

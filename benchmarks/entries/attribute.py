@@ -48,10 +48,10 @@ def view_of(sizes: Sizes, folder: Path) -> tuple[View, Array]:
     from overheard.federation.federation import parse_config
     from overheard.federation.plan import plan
     from overheard.federation.simulate import simulate
-    from overheard.transcript.observe import observe
     from overheard.transcript.store import Recording
     from overheard.transcript.target import attribute
     from overheard.transcript.threat import EAVESDROPPER
+    from overheard.transcript.view import observe
 
     run = folder / "run"
     if not run.exists():

@@ -22,12 +22,12 @@ from overheard.federation.simulate import simulate
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import Link
-from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, Threat
-from overheard.transcript.view import Attack, launch
+from overheard.transcript.view import Attack, launch, observe
 from papers.common.rows import Row
 
 Array = NDArray[np.float64]

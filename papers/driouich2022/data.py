@@ -13,9 +13,9 @@ import numpy as np
 
 from overheard.evaluation import metrics
 from overheard.transcript.knowledge import Link
-from overheard.transcript.observe import observe
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import observe
 from papers.common import pictures
 from papers.common.harness import federation, mean_row, recorded, truth_and_recipe
 from papers.common.heterogeneity import AT_INFINITY, mean_distances, relative

@@ -24,10 +24,10 @@ from overheard.attacks.property import (
 from overheard.questions.property import answers_of, f1
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Sums
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
+from overheard.transcript.view import observe
 from papers.common.harness import federation, recorded
 from papers.common.rows import Progress
 

@@ -19,10 +19,9 @@ from overheard.data.dealing import VICTIM
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
 from overheard.transcript.knowledge import AppliedDefence, AttributeDomain, Link
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 from papers.common import pictures
 from papers.common.harness import federation, mean_row, recorded
 from papers.common.rows import Experiment, Progress, Reproduction, Row

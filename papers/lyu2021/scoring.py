@@ -23,11 +23,11 @@ from overheard.questions.property import f1
 from overheard.randomness import stream
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import AttributePrior, Labels, Link
-from overheard.transcript.observe import MEMBER_COLUMN, observe
+from overheard.transcript.side import MEMBER_COLUMN
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute, membership
 from overheard.transcript.threat import ISOLATING_SERVER, SERVER
-from overheard.transcript.view import View, launch
+from overheard.transcript.view import View, launch, observe
 from papers.common.harness import messages, recorded, truth_and_recipe
 from papers.lyu2021.settings import LABELS_OURS, MEMBERS_OURS, OURS, Setting
 

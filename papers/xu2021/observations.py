@@ -32,10 +32,9 @@ from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Link
-from overheard.transcript.observe import observe
 from overheard.transcript.target import LABEL
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 from papers.common import pictures
 from papers.common.harness import federation, mean_row, recorded, truth_and_recipe
 from papers.common.rows import Experiment, Progress, Reproduction, Row

@@ -19,11 +19,10 @@ from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.transcript.knowledge import Link
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 from papers.common import pictures
 from papers.common.harness import federation, mean_row, recorded, truth_and_recipe
 from papers.common.heterogeneity import AT_INFINITY, mean_distances

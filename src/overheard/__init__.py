@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from overheard.guard.preflight import preflight, preflight_updates
     from overheard.recorders.recorder import Recorder
     from overheard.report.html import write_report
-    from overheard.transcript.observe import observe
     from overheard.transcript.share import share
     from overheard.transcript.store import Recording
     from overheard.transcript.target import Target
     from overheard.transcript.threat import Threat, threat_named
     from overheard.transcript.verify import verify
-    from overheard.transcript.view import Attack, View, launch
+    from overheard.transcript.view import Attack, View, launch, observe
 
 _HOMES = {
     "Attack": "transcript.view",
@@ -42,7 +41,7 @@ _HOMES = {
     "attack_named": "attacks",
     "audit": "evaluation.complete",
     "launch": "transcript.view",
-    "observe": "transcript.observe",
+    "observe": "transcript.view",
     "parse_config": "federation.federation",
     "plan": "federation.plan",
     "preflight": "guard.preflight",

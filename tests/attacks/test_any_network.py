@@ -27,10 +27,9 @@ from overheard.programs import trusted
 from overheard.programs.recipe import Module
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import EverybodysRecords, LocalTraining
-from overheard.transcript.observe import observe
 from overheard.transcript.target import LABEL, attribute, membership
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
-from overheard.transcript.view import View, launch
+from overheard.transcript.view import View, launch, observe
 
 pytestmark = pytest.mark.slow
 

@@ -10,10 +10,10 @@ from overheard.attacks.local_model import Structured
 from overheard.attacks.papers.xu2021 import ExactLinear, LearnedMap, learn_maps
 from overheard.errors import ChooseAnotherAttack, ListenLonger
 from overheard.evaluation.metrics import excess_losses, local_optimum
-from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

@@ -37,8 +37,8 @@ def right(recording: Recording, view: Any, guess: Any) -> float:
 
 
 def granted(recording: Recording) -> Any:
-    from overheard.transcript.observe import observe
     from overheard.transcript.target import attribute
+    from overheard.transcript.view import observe
 
     client = recording.clients[0]
     return observe(recording, EAVESDROPPER.granting(BatchOrder), attribute("s"), client)

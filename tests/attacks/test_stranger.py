@@ -17,10 +17,9 @@ from overheard.transcript.knowledge import (
     Labels,
     PublicRecords,
 )
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import View, launch
+from overheard.transcript.view import View, launch, observe
 
 
 @pytest.fixture

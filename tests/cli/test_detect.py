@@ -13,7 +13,7 @@ import pytest
 
 import overheard
 from overheard.cli import main
-from overheard.transcript.observe import LABEL_COLUMN
+from overheard.transcript.kind import LABEL_COLUMN
 from overheard.transcript.store import Recorder, Recording
 
 pytestmark = pytest.mark.slow

@@ -20,12 +20,11 @@ from overheard.attacks import all_attacks
 from overheard.errors import DeclareKnowledge
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import KINDS
-from overheard.transcript.observe import MEMBER_COLUMN, observe
-from overheard.transcript.side import SideWriter
+from overheard.transcript.side import MEMBER_COLUMN, SideWriter
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
 from overheard.transcript.threat import SERVER
-from overheard.transcript.view import View, launch
+from overheard.transcript.view import View, launch, observe
 
 pytestmark = pytest.mark.slow
 

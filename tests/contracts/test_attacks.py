@@ -17,10 +17,9 @@ from overheard.errors import GrantKnowledge
 from overheard.evaluation.attempt import NOT_RUN
 from overheard.questions.question import all_questions
 from overheard.transcript.knowledge import KINDS
-from overheard.transcript.observe import observe
 from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

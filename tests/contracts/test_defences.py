@@ -34,10 +34,10 @@ from overheard.programs.records import Records
 from overheard.programs.training import LocalStep
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import AppliedDefence
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import observe
 
 pytestmark = pytest.mark.slow
 

@@ -17,10 +17,9 @@ from overheard.attacks import all_attacks
 from overheard.errors import GrantKnowledge
 from overheard.evaluation.audit import audit
 from overheard.transcript.knowledge import Labels
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 
 def test_it_is_audited_listed_and_explained_like_any_other(

@@ -39,7 +39,7 @@ import overheard
 from overheard.errors import OverheardError
 from overheard.evaluation.scoring import answers_in, scorer_of
 from overheard.programs.trusted import trust
-from overheard.transcript.observe import EVERYBODY, told_of
+from overheard.transcript.kind import EVERYBODY, told_of
 from overheard.transcript.target import chosen_targets, targets_in
 from tests.envelope.cases import MODULE, Case
 

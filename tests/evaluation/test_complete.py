@@ -20,11 +20,11 @@ from overheard.evaluation.complete import by_rounds, first_rounds
 from overheard.evaluation.scoring import scorer_of
 from overheard.report.verdict import verdicts
 from overheard.transcript.guess import LocalModel
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import Link
-from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
-from overheard.transcript.view import View, launch
+from overheard.transcript.view import View, launch, observe
 
 pytestmark = pytest.mark.slow
 

@@ -17,10 +17,10 @@ from overheard.evaluation.scoring import scorer_of
 from overheard.programs.records import Records
 from overheard.questions import label
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel
-from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 
 @given(seed=st.integers(0, 1000), m=st.integers(1, 40), k=st.integers(2, 4))

@@ -24,7 +24,7 @@ from overheard.report.verdict import verdicts
 from overheard.report.words import what_of
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import RoundSum, Sums
-from overheard.transcript.observe import POSITIVE_COLUMN
+from overheard.transcript.side import POSITIVE_COLUMN
 from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER

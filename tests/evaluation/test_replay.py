@@ -16,7 +16,7 @@ from overheard.evaluation.replay import replays
 from overheard.evaluation.resume import Kept
 from overheard.programs.recipe import Adam, Recipe
 from overheard.programs.records import Records
-from overheard.transcript.observe import recipe_of
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 

@@ -13,10 +13,9 @@ from overheard.report.html import render
 from overheard.report.markdown import render_markdown
 from overheard.report.model import ladders
 from overheard.transcript.knowledge import AuxiliaryData, Labels, PublicRecords
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

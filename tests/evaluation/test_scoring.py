@@ -12,10 +12,12 @@ from overheard.errors import FixData, FixRecording
 from overheard.evaluation.scoring import Scoring, finite, scorer_of
 from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel, Membership
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import PublicRecords
-from overheard.transcript.observe import MEMBER_COLUMN, observe, recipe_of
+from overheard.transcript.side import MEMBER_COLUMN
 from overheard.transcript.target import LABEL, LOCAL_MODEL, Target, attribute
 from overheard.transcript.threat import SERVER
+from overheard.transcript.view import observe
 
 VALUES = (0.0, 1.0)
 

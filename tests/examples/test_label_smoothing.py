@@ -25,10 +25,10 @@ from overheard.programs import trusted
 from overheard.programs.networks import initial
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import AppliedDefence, Link
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import observe
 
 pytestmark = pytest.mark.slow
 

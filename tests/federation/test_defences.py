@@ -16,9 +16,9 @@ from overheard.federation.defences.contract import chain, told
 from overheard.federation.defences.gaussian import Gaussian
 from overheard.federation.federation import parse_config
 from overheard.transcript.knowledge import AppliedDefence, Link
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import observe
 
 Settings = Callable[..., dict[str, Any]]
 

@@ -14,10 +14,10 @@ from overheard.data import digits
 from overheard.data.dealing import VICTIM
 from overheard.errors import FixConfig, FixData
 from overheard.transcript.knowledge import AuxiliaryData, Link
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, ISOLATING_SERVER, SERVER, threat_named
+from overheard.transcript.view import observe
 
 ASKED = attribute("c043")
 Record = Callable[..., Recording]

@@ -19,10 +19,10 @@ from overheard.guard.preflight import preflight
 from overheard.programs.records import Records
 from overheard.transcript.kind import Held
 from overheard.transcript.knowledge import AttributeDomain, AttributePrior, PublicRecords
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute, joined
 from overheard.transcript.threat import SERVER
+from overheard.transcript.view import observe
 
 pytestmark = pytest.mark.slow
 

@@ -13,11 +13,10 @@ from overheard.federation.defences.accounting import sampled_gaussian
 from overheard.programs.program import Candidates
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import Releases, SummedReleases
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 from overheard.transcript.verify import verify
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

@@ -20,10 +20,11 @@ from overheard.transcript.knowledge import (
     SuspectedBehaviour,
     TargetRecord,
 )
-from overheard.transcript.observe import POSITIVE_COLUMN, observe
+from overheard.transcript.side import POSITIVE_COLUMN
 from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
+from overheard.transcript.view import observe
 
 pytestmark = pytest.mark.slow
 

@@ -14,12 +14,13 @@ from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Codes, Records, encode
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import LocalTraining
-from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.share import share
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import observe
 
 
 def table(columns: dict[str, np.ndarray], sensitive: tuple[str, ...] = ("s",)) -> Dataset:

@@ -13,10 +13,10 @@ from overheard.errors import FixConfig
 from overheard.federation.defences.contract import RoundContext
 from overheard.federation.defences.secure_sum import STEP, SecureSum
 from overheard.transcript.knowledge import Link, Sums
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
+from overheard.transcript.view import observe
 
 
 def updates(clients: int = 8, size: int = 20_000) -> np.ndarray:

@@ -25,11 +25,11 @@ from overheard.federation.simulate import (
 from overheard.programs.networks import initial
 from overheard.programs.records import encode
 from overheard.transcript.knowledge import Link
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.verify import verify
+from overheard.transcript.view import observe
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from overheard.errors import OverheardError
 from overheard.foreign.notation import parse_json
 from overheard.programs.trees.model import read_growing, read_model
 from overheard.recorders.folder import read_arrays as read_checkpoint
-from overheard.transcript.tables import read_tables
+from overheard.transcript.side import read_tables
 
 pytestmark = pytest.mark.slow
 

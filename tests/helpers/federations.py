@@ -20,11 +20,11 @@ from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.programs.program import families
 from overheard.programs.records import Records
-from overheard.transcript.observe import EVERYBODY, observe, told_of
+from overheard.transcript.kind import EVERYBODY, told_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER, Threat
-from overheard.transcript.view import View, launch
+from overheard.transcript.view import View, launch, observe
 
 
 def recorded(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from overheard.identify.recording import messages
 from overheard.identify.search import Structure, who_is_who
 from overheard.programs.records import encode
-from overheard.transcript.observe import recipe_of
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.store import Recording
 
 

@@ -34,11 +34,11 @@ from overheard.attacks import attack_named
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.transcript.observe import observe
+from overheard.transcript.view import (observe)
 from overheard.transcript.store import Recording
-from overheard.transcript.target import attribute
+from overheard.transcript.target import (attribute)
 from overheard.transcript.threat import SERVER
-from overheard.transcript.view import launch
+from overheard.transcript.view import (launch)
 
 config = {
     "data": {"source": "digits", "options": {"victim": 60, "participants": 3,

@@ -15,11 +15,12 @@ from overheard.federation.server import WeightedMean, aggregate
 from overheard.federation.simulate import client_shards, train_clients
 from overheard.programs.recipe import named
 from overheard.recorders.recorder import Recorder as LiveRecorder
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import Link
-from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import SERVER
+from overheard.transcript.view import observe
 
 pytestmark = pytest.mark.slow
 

@@ -12,12 +12,12 @@ from overheard.attacks import attack_named
 from overheard.evaluation.audit import audit
 from overheard.programs.recipe import named
 from overheard.programs.records import Records
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import Link
-from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import SERVER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,10 @@ import pytest
 from overheard.attacks.papers.driouich2022 import infer
 from overheard.evaluation.baselines import algorithm3_accuracy_bound
 from overheard.evaluation.metrics import attribute_hits, client_losses
-from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import observe
 from papers.common.catalogue import experiment_named
 from papers.common.heterogeneity import mean_distances
 from papers.common.rows import Row, write_reproduction

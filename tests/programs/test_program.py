@@ -27,13 +27,12 @@ from overheard.transcript.knowledge import (
 )
 from overheard.transcript.ledger import digest_line
 from overheard.transcript.messages import parse_round
-from overheard.transcript.observe import observe
 from overheard.transcript.share import share
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 from overheard.transcript.verify import verify
-from overheard.transcript.view import OURS, launch
+from overheard.transcript.view import OURS, launch, observe
 
 
 def federated(path, rounds=6):

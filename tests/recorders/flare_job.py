@@ -100,9 +100,9 @@ def run(out: Path) -> None:
 
 def check(place: Path) -> None:
     """The global model is as without a recorder, and every digest as the site had it."""
-    from overheard.transcript.observe import in_the_clear
     from overheard.transcript.store import Recording
     from overheard.transcript.verify import verify
+    from overheard.transcript.view import in_the_clear
 
     assert verify(place / "run").sound
     recording = Recording.open(place / "run")

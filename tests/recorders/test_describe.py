@@ -17,12 +17,13 @@ from overheard.federation.federation import TrainingConfig
 from overheard.programs.recipe import Recipe
 from overheard.recorders.describe import DescribedTraining, describe, read_description
 from overheard.recorders.template import write_template
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.ledger import LedgerWriter
-from overheard.transcript.observe import in_the_clear, observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import SERVER
 from overheard.transcript.verify import verify
+from overheard.transcript.view import in_the_clear, observe
 
 pytestmark = pytest.mark.slow
 

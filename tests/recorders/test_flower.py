@@ -13,9 +13,9 @@ from patience import PATIENCE
 from scripts import load
 
 from overheard.errors import ChooseAnotherOutput
-from overheard.transcript.observe import in_the_clear
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
+from overheard.transcript.view import in_the_clear
 
 pytestmark = pytest.mark.slow
 

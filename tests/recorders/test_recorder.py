@@ -10,9 +10,9 @@ import pytest
 import overheard
 from overheard.errors import ChooseAnotherOutput, FixData
 from overheard.recorders.recorder import Replies
-from overheard.transcript.observe import in_the_clear
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
+from overheard.transcript.view import in_the_clear
 
 
 def model(value: float, dtype: str = "float32") -> dict[str, np.ndarray]:

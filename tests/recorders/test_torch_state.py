@@ -13,7 +13,7 @@ import overheard
 from overheard.evaluation.replay import replays
 from overheard.recorders.describe import describe, read_description
 from overheard.recorders.factory import image_of
-from overheard.transcript.observe import recipe_of
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.store import Recording
 
 APP = """

@@ -18,7 +18,7 @@ from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.sweep.utility import global_model, utility
-from overheard.transcript.observe import recipe_of
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.store import Recorder, Recording
 
 pytestmark = pytest.mark.slow

@@ -210,10 +210,11 @@ def relisted(folder: Path, kind: str, raw: bytes) -> None:
 
 def _recording(place: Path) -> None:
     """Open a recording and read everything that an audit could ask of it."""
-    from overheard.transcript.observe import in_the_clear, observe, recipe_of
+    from overheard.transcript.kind import recipe_of
     from overheard.transcript.store import Recording
     from overheard.transcript.target import Target
     from overheard.transcript.threat import threat_named
+    from overheard.transcript.view import in_the_clear, observe
 
     recording = Recording.open(place / "run")
     recipe_of(recording)

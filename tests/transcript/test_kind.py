@@ -23,10 +23,10 @@ from overheard.transcript.knowledge import (
     SummedReleases,
     Sums,
 )
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, granting_named
+from overheard.transcript.view import observe
 
 pytestmark = pytest.mark.slow
 

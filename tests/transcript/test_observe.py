@@ -23,6 +23,7 @@ from overheard.errors import (
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled
 from overheard.transcript.guess import AttributeValues, Membership
+from overheard.transcript.kind import LABEL_COLUMN
 from overheard.transcript.knowledge import (
     KINDS,
     AttributeDomain,
@@ -35,11 +36,10 @@ from overheard.transcript.knowledge import (
     Sums,
 )
 from overheard.transcript.messages import Round
-from overheard.transcript.observe import LABEL_COLUMN, observe
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import LOCAL_MODEL, attribute, client_property
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER, Threat, threat_named
-from overheard.transcript.view import View, launch
+from overheard.transcript.view import View, launch, observe
 
 Federate = Callable[..., Recording]
 RECIPE = Recipe(

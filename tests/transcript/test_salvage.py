@@ -11,9 +11,8 @@ import pytest
 
 from overheard.errors import FixRecording
 from overheard.transcript.ledger import INDEX, read_ledger
-from overheard.transcript.salvage import salvage
 from overheard.transcript.store import Recording
-from overheard.transcript.verify import verify
+from overheard.transcript.verify import salvage, verify
 
 
 def flip(path: Path, at: int) -> None:

@@ -20,15 +20,13 @@ from overheard.foreign.columns import unpack_columns
 from overheard.programs.records import Records
 from overheard.randomness import stream
 from overheard.transcript.knowledge import BatchOrder, CandidatePool, Labels, Link, PublicRecords
-from overheard.transcript.observe import observe
-from overheard.transcript.salvage import salvage
 from overheard.transcript.share import share
 from overheard.transcript.side import SideHeader, SideWriter
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER, ISOLATING_SERVER, SECURE_SERVER, THREATS
-from overheard.transcript.verify import verify
-from overheard.transcript.view import launch
+from overheard.transcript.verify import salvage, verify
+from overheard.transcript.view import launch, observe
 
 SECRET_SEED = 731_590_226_118_402_957_363
 SD = 50.0

@@ -11,6 +11,7 @@ import pytest
 from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
 from overheard.programs.records import Records
 from overheard.transcript.guess import ClientProperty
+from overheard.transcript.kind import LABEL_COLUMN
 from overheard.transcript.knowledge import (
     AuxiliaryData,
     Broadcast,
@@ -21,12 +22,12 @@ from overheard.transcript.knowledge import (
     SuspectedBehaviour,
     TargetRecord,
 )
-from overheard.transcript.observe import LABEL_COLUMN, observe
+from overheard.transcript.side import read_tables, write_tables
 from overheard.transcript.store import Recorder, Recording
-from overheard.transcript.tables import read_tables, write_tables
 from overheard.transcript.target import LOCAL_MODEL, Target, client_property
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
 from overheard.transcript.verify import verify
+from overheard.transcript.view import observe
 
 CLIENTS = ("a", "b", "c", "idle")
 MEMBERSHIP = client_property("membership")

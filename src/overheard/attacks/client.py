@@ -19,9 +19,9 @@ from overheard.programs.program import Candidates, Program
 from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Encoded, encoded
 from overheard.programs.training import update_noise
-from overheard.transcript.batch_order import BatchOrder
 from overheard.transcript.knowledge import (
     AppliedDefence,
+    BatchOrder,
     Link,
     LocalTraining,
     Messages,

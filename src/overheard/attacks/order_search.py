@@ -28,7 +28,7 @@ from overheard.programs.networks import network
 from overheard.programs.orders import Convention, Place, orders
 from overheard.programs.rules import rule_of
 from overheard.programs.training import batch_order, local_training
-from overheard.transcript.batch_order import BatchOrder
+from overheard.transcript.knowledge import BatchOrder
 
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]

@@ -141,8 +141,7 @@ def _sound(run: Path, ignore_damage: bool, work: Path) -> Iterator[tuple[Path, t
     import shutil
 
     from overheard.errors import FixRecording
-    from overheard.transcript.salvage import salvage
-    from overheard.transcript.verify import verify
+    from overheard.transcript.verify import salvage, verify
 
     with terminal.waiting("checking every byte"):
         problems = verify(run).problems

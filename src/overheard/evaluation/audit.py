@@ -27,11 +27,11 @@ from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, Scoring, a
 from overheard.foreign.limits import check
 from overheard.programs.program import Told
 from overheard.questions.question import Metric, by_question, grouped
-from overheard.transcript.observe import EVERYBODY, observe, told_of
+from overheard.transcript.kind import EVERYBODY, told_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
-from overheard.transcript.view import Attack, View, launch
+from overheard.transcript.view import Attack, View, launch, observe
 
 Array = NDArray[np.float64]
 UNSCORED = "truth/ has no records of this client, so a guess about it cannot be scored"

@@ -37,6 +37,7 @@ from overheard.evaluation.scoring import Scoring, answers_in, scorer_of
 from overheard.programs.records import Records
 from overheard.questions.question import by_question, grouped
 from overheard.randomness import stream
+from overheard.transcript.kind import told_of
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AuxiliaryData,
@@ -45,11 +46,10 @@ from overheard.transcript.knowledge import (
     PublicRecords,
     SummedMessages,
 )
-from overheard.transcript.observe import observe, told_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, attribute, targets_in
 from overheard.transcript.threat import Threat
-from overheard.transcript.view import Attack, View, launch
+from overheard.transcript.view import Attack, View, launch, observe
 
 
 def audit(

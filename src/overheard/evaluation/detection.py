@@ -20,12 +20,12 @@ from overheard.evaluation.record import Count, Part, Seconds
 from overheard.evaluation.scoring import finite, scorer_of
 from overheard.programs.records import encode
 from overheard.transcript.guess import ClientProperty
+from overheard.transcript.kind import EVERYBODY, told_of
 from overheard.transcript.knowledge import AuxiliaryData, LocalTraining, Sums, TargetRecord
-from overheard.transcript.observe import EVERYBODY, observe, told_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
-from overheard.transcript.view import Attack, View, launch
+from overheard.transcript.view import Attack, View, launch, observe
 
 
 class Suspect(Part):

@@ -15,17 +15,17 @@ from overheard.evaluation.record import Finding
 from overheard.programs.program import Told
 from overheard.programs.records import Codes, OneHot
 from overheard.questions.question import grouped
-from overheard.transcript.observe import in_the_clear, told_of
+from overheard.transcript.kind import told_of
 from overheard.transcript.store import Recording
+from overheard.transcript.view import in_the_clear
 
 
 def notes_of(recording: Recording, findings: Sequence[Finding]) -> tuple[str, ...]:
     """Of the recording first, then of what was found."""
-    stopped = "The recording was not closed: its recorder was stopped."
-    said = (*in_the_clear(recording).sentences(), *promise_notes(recording))
     return (
-        *said,
-        *(() if recording.closed else (stopped,)),
+        *in_the_clear(recording).sentences(),
+        *promise_notes(recording),
+        *(["The recording was not closed: its recorder was stopped."] * (not recording.closed)),
         *range_notes(findings),
         *rank_notes(findings),
         *flag_notes(findings),

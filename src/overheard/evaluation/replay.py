@@ -34,10 +34,10 @@ from overheard.programs.training import local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AppliedDefence, Link, Releases
 from overheard.transcript.messages import Round
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import Threat
+from overheard.transcript.view import observe
 
 Array = NDArray[np.float64]
 ROUNDS, REPLAYS, AGAIN = 8, 16, 64

@@ -30,8 +30,7 @@ from overheard.transcript.knowledge import (
     SuspectedBehaviour,
     TargetRecord,
 )
-from overheard.transcript.observe import MEMBER_COLUMN, POSITIVE_COLUMN
-from overheard.transcript.side import SideWriter
+from overheard.transcript.side import MEMBER_COLUMN, POSITIVE_COLUMN, SideWriter
 from overheard.transcript.target import LABEL, attribute, client_property, membership
 
 Pools = tuple[str, Mapping[str, Pool]]

@@ -29,7 +29,7 @@ from overheard.programs.records import Records, encode
 from overheard.programs.training import Hooks, Shards, local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.kind import write
-from overheard.transcript.payload import RELEASE, message_of, update_of
+from overheard.transcript.messages import RELEASE, message_of, update_of
 from overheard.transcript.store import Recorder
 
 CHUNK = 64

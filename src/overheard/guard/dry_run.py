@@ -30,11 +30,11 @@ from overheard.recorders.describe import Description, describe, table_of
 from overheard.recorders.recorder import Recorder
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import Link
-from overheard.transcript.observe import observe
 from overheard.transcript.side import SideHeader, SideWriter
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import observe
 
 STAND_INS = 3
 """Clients that play the others where there are none: resamples of the client's own records."""

@@ -22,7 +22,7 @@ from overheard.evaluation.decision import COMPARISON, EXPOSED, NOT_MEASURED, str
 from overheard.evaluation.record import Audit, Calibration, Failed, Finding, Replay, Skipped
 from overheard.programs.records import Records
 from overheard.questions.question import Topic, question_named
-from overheard.transcript.observe import told_of
+from overheard.transcript.kind import told_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import targets_in
 

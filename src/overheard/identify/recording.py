@@ -29,10 +29,10 @@ from overheard.programs.records import encode
 from overheard.recorders import describe as descriptions
 from overheard.recorders.template import possible
 from overheard.transcript.knowledge import Link
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import Threat
+from overheard.transcript.view import observe
 
 CLIENTS, ROUNDS = 3, 6
 """Clients whose messages are looked at, of all sizes, and messages of each, evenly spread."""

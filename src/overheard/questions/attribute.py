@@ -19,8 +19,8 @@ from overheard.evaluation.scoring import Case, Scored, Scorer
 from overheard.programs.program import Told
 from overheard.questions.question import ACCURACY, Question
 from overheard.transcript.guess import AttributeValues
+from overheard.transcript.kind import LABEL_COLUMN
 from overheard.transcript.knowledge import AttributeDomain, PublicRecords
-from overheard.transcript.observe import LABEL_COLUMN
 from overheard.transcript.target import Target
 from overheard.transcript.view import Attack
 

@@ -14,8 +14,8 @@ from overheard.programs.program import Told
 from overheard.programs.records import Value
 from overheard.questions.question import Metric, Question
 from overheard.transcript.guess import GroupMeans, LabelValues
+from overheard.transcript.kind import LABEL_COLUMN
 from overheard.transcript.knowledge import Groups
-from overheard.transcript.observe import LABEL_COLUMN
 from overheard.transcript.target import Target
 from overheard.transcript.view import Attack
 

@@ -14,7 +14,7 @@ from overheard.evaluation.calibration import Posterior
 from overheard.evaluation.scoring import Case, Scored, Scorer
 from overheard.questions.question import ACCURACY, Question
 from overheard.transcript.guess import Membership
-from overheard.transcript.observe import MEMBER_COLUMN
+from overheard.transcript.side import MEMBER_COLUMN
 from overheard.transcript.target import joined
 from overheard.transcript.view import Attack
 

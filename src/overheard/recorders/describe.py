@@ -47,10 +47,10 @@ from overheard.programs.trusted import granted, trust
 from overheard.recorders.factory import image_of, layout_words, model_of
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
-from overheard.transcript.observe import in_the_clear
-from overheard.transcript.payload import releases_arrays
+from overheard.transcript.messages import releases_arrays
 from overheard.transcript.side import SideHeader, SideWriter
 from overheard.transcript.store import Recording
+from overheard.transcript.view import in_the_clear
 
 BESIDE = "audit.toml"
 HELD_OUT = "held out"

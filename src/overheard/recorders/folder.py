@@ -18,7 +18,7 @@ from overheard.foreign.limits import check
 from overheard.foreign.notation import read_toml
 from overheard.programs.records import Spec
 from overheard.recorders.recorder import EVERYBODY, Recorder
-from overheard.transcript.payload import releases_arrays
+from overheard.transcript.messages import releases_arrays
 
 Arrays = dict[str, NDArray[Any]]
 

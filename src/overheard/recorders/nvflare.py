@@ -29,7 +29,7 @@ from nvflare.fuel.utils import fobs
 from nvflare.widgets.widget import Widget
 
 from overheard.recorders.recorder import Listener, Recorder, Replies
-from overheard.transcript.payload import releases_arrays
+from overheard.transcript.messages import releases_arrays
 
 Arrays = dict[str, NDArray[Any]]
 

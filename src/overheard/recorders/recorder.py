@@ -23,8 +23,7 @@ from overheard.programs.records import Records
 from overheard.transcript import store
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
-from overheard.transcript.messages import Arrays, check_client
-from overheard.transcript.payload import releases_arrays, update_of
+from overheard.transcript.messages import Arrays, check_client, releases_arrays, update_of
 
 EVERYBODY = ""
 log = logging.getLogger("overheard")

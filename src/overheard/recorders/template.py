@@ -14,7 +14,7 @@ from overheard.foreign.shown import visible
 from overheard.programs.recipe import Layout
 from overheard.recorders.describe import BESIDE, Description, wire_layout
 from overheard.recorders.factory import dense_of, layout_words
-from overheard.transcript.payload import releases_arrays, returns_gradients
+from overheard.transcript.messages import releases_arrays, returns_gradients
 from overheard.transcript.store import Recording
 
 _TREES = """\

@@ -16,8 +16,7 @@ from overheard.programs.program import Program
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.randomness import stream
-from overheard.transcript.messages import TOTAL, Round
-from overheard.transcript.payload import returns_gradients
+from overheard.transcript.messages import TOTAL, Round, returns_gradients
 from overheard.transcript.store import Recording
 
 Array = NDArray[np.float64]

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixData
 from overheard.foreign.limits import check
+from overheard.programs.orders import CONVENTIONS, Convention, Place, Restart, Source, orders
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, positions
-from overheard.transcript.announced import AppliedDefence, InTheClear
-from overheard.transcript.batch_order import BatchOrder
 from overheard.transcript.kind import (
     LABEL_COLUMN,
     Disclosure,
@@ -33,9 +32,16 @@ from overheard.transcript.kind import (
     registered,
     sealed,
 )
-from overheard.transcript.releases import ClientProgram, Releases, SummedReleases
 from overheard.transcript.target import JOINT, attribute, joined
-from overheard.transcript.traffic import Broadcast, Link, RoundSum, Sums
+from overheard.transcript.traffic import (
+    Broadcast,
+    ClientProgram,
+    Link,
+    Releases,
+    RoundSum,
+    SummedReleases,
+    Sums,
+)
 
 __all__ = [
     "BEHAVIOURS", "KINDS",
@@ -396,3 +402,153 @@ KINDS: tuple[type[Knowledge], ...] = tuple(
     known for known in registered() if known.__module__.startswith(f"{__package__}.")
 )
 """The kinds of this package; `kinds` has those of others too."""
+
+
+EFFECTS: dict[str, tuple[str, ...]] = {
+    "clip": ("repeatable",),
+    "gaussian": ("additive", "repeatable"),
+    "drop_column": ("additive", "repeatable"),
+    "dp_sgd": ("repeatable",),
+    "top_k": ("sparse", "repeatable"),
+    "quantise": (),
+    "secure_sum": ("repeatable",),
+    # of programs, whose settings say what was done
+    **dict.fromkeys(("leaf_values", "suppress_cells", "round_counts", "dp_sums"), ()),
+}
+"""What recordings that name these defences mean by it. Any other defence says it itself."""
+
+
+@kind
+@dataclass(frozen=True)
+class AppliedDefence(Knowledge):
+    """What clients and server do against listeners, as every participant is told.
+
+    ``clip_norm``: updates longer than this were scaled down to it (None: none were). ``noise_sd``:
+    standard deviation of the Gaussian noise on each coordinate of an update (0: none), in the
+    update's own units; ``server_noise_sd``: of the model that is sent. ``promises``: the same in
+    words. Which updates were clipped, and by how much, is not told.
+
+    ``effects``, of each name (by default, see `EFFECTS`): ``additive``, an update is still a sum
+    over records, and the noise; ``sparse``, a coordinate of 0 was not sent; ``repeatable``, who
+    trains again can do the same to the update, knowing what is told here.
+    """
+
+    name: ClassVar[str] = "applied defence"
+    names: tuple[str, ...]
+    clip_norm: float | None = None
+    noise_sd: float = 0.0
+    promises: tuple[str, ...] = ()
+    server_noise_sd: float = 0.0
+    effects: tuple[tuple[str, ...], ...] = ()
+
+    def having(self, effect: str) -> tuple[str, ...]:
+        """The names of those that have this effect."""
+        each = self.effects or [EFFECTS.get(name, ()) for name in self.names]
+        return tuple(name for name, has in zip(self.names, each, strict=True) if effect in has)
+
+    def __post_init__(self) -> None:
+        if self.effects and len(self.effects) != len(self.names):
+            raise FixData(
+                f"the applied defence has effects of {len(self.effects)} defences and names "
+                f"{len(self.names)}; give those of each, or none"
+            )
+        if not 0 <= self.noise_sd < np.inf or not (self.clip_norm is None or self.clip_norm > 0):
+            raise FixData(
+                f"the applied defence has noise_sd {self.noise_sd} and clip_norm {self.clip_norm}; "
+                "give a noise that is not negative and a norm that is positive, or leave them out"
+            )
+
+
+@kind
+@dataclass(frozen=True)
+class InTheClear(Knowledge):
+    """What the messages said besides the models, as the recorder noticed it: no attack is needed.
+
+    ``notes`` are sentences; ``values``, by name and client, what each message said (a metric, a
+    record count).
+    """
+
+    name: ClassVar[str] = "what was sent in the clear"
+    notes: tuple[str, ...]
+    values: Mapping[str, Mapping[str, tuple[int | Value, ...]]]
+
+    def sentences(self) -> tuple[str, ...]:
+        """The findings in words, for an audit's notes."""
+        said = list(self.notes)
+        for what, clients in self.values.items():
+            spans = [f"{client}: {_span(values)}" for client, values in clients.items()]
+            more = f" and {len(spans) - _SHOWN} more" if len(spans) > _SHOWN else ""
+            said.append(
+                f"Sent in the clear besides the models: {what!r} of {len(spans)} client(s) "
+                f"({'; '.join(spans[:_SHOWN])}{more})."
+            )
+        return tuple(said)
+
+
+_SHOWN = 5  # clients in a sentence
+
+
+def _span(said: tuple[int | Value, ...]) -> str:
+    """One value as it is; several numbers as their range."""
+    different = list(dict.fromkeys(said))
+    if len(different) == 1:
+        return str(different[0])
+    numbers = [value for value in different if not isinstance(value, str)]
+    if len(numbers) == len(different):
+        return f"{min(numbers):.6g} to {max(numbers):.6g}"
+    return ", ".join(map(str, different[:3]))
+
+
+@kind
+@dataclass(frozen=True)
+class BatchOrder(Knowledge):
+    """The order of a client's batches: known, or that of one of these seeds.
+
+    ``orders``: of a round (its number as text), for every epoch the positions of the client's
+    records in the order in which they are visited. Else the client's generator was seeded with one
+    of ``seeds`` by one of ``conventions`` (none named: any of `overheard.programs.orders`); one of
+    each is a known order too. Without this knowledge an adversary still tries common seeds.
+    """
+
+    name: ClassVar[str] = "batch order"
+    per_client: ClassVar[bool] = True
+    by_place: ClassVar[bool] = True
+    seeds: tuple[int, ...] = ()
+    conventions: tuple[tuple[Source, Restart], ...] = ()
+    orders: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.seeds and not self.orders:
+            raise FixData("a batch order without seeds and without orders; give one of them")
+        if wrong := [seed for seed in self.seeds if not 0 <= seed < 2**32]:
+            raise FixData(f"seed {wrong[0]} of a batch order; seeds are 0 to 2^32 - 1")
+        for number, epochs in self.orders.items():
+            for one in epochs:
+                if sorted(one) != list(range(len(one))):
+                    raise FixData(
+                        f"the batch order of round {number} is no order of the positions 0 to "
+                        f"{len(one) - 1}; name each record once"
+                    )
+
+    def content(self) -> Any:
+        """Without what is empty."""
+        return {name: value for name, value in super().content().items() if value}
+
+    def tried(self) -> tuple[Convention, ...]:
+        """The conventions that may be."""
+        return tuple(Convention(*c) for c in self.conventions) or CONVENTIONS
+
+    def known(self, place: Place) -> NDArray[np.int64] | None:
+        """The orders (epochs, records) of a round, where they are known."""
+        given = self.orders.get(str(place.number))
+        if given is not None:
+            made = np.array(given, dtype=np.int64)
+            if made.shape != (place.epochs, place.records):
+                raise FixData(
+                    f"the batch order of round {place.number} has shape {made.shape}; the client "
+                    f"takes {place.epochs} epochs over {place.records} records"
+                )
+            return made
+        if len(self.seeds) == len(self.conventions) == 1:
+            return orders(self.tried()[0], self.seeds[0], place)
+        return None

@@ -39,6 +39,33 @@ from overheard.foreign.limits import check
 from overheard.foreign.shown import short, visible
 from overheard.transcript.ledger import INDEX, Entry, listed_file
 
+Array = NDArray[np.floating[Any]]
+RELEASE = "release"
+"""Named arrays of a program, of any shapes; there is no update in them."""
+PAYLOADS = ("model", "gradient", RELEASE)
+
+
+def returns_gradients(payload: str) -> bool:
+    """Do clients return gradients, and not models?"""
+    return payload == "gradient"
+
+
+def releases_arrays(payload: str) -> bool:
+    """Do clients return what a program names, and neither models nor gradients?"""
+    return payload == RELEASE
+
+
+def update_of(payload: str, sent: Array, returned: Array) -> NDArray[np.float64]:
+    """What a listener sees of a client: ``sent - returned``, or the gradient that it returns."""
+    wide = returned.astype(np.float64)
+    return wide if returns_gradients(payload) else np.asarray(sent.astype(np.float64) - wide)
+
+
+def message_of(payload: str, sent: Array, update: Array) -> Array:
+    """What a client returns to say this update."""
+    return update if returns_gradients(payload) else np.asarray(sent - update)
+
+
 Arrays = Mapping[str, NDArray[Any]]
 Key = tuple[str, str]
 """A message of a round: its direction (sent, returned, total) and its client ("": all)."""

@@ -25,6 +25,7 @@ from overheard.programs.records import Records
 from overheard.transcript.ledger import INDEX, Entry, LedgerWriter, as_json, read_ledger
 from overheard.transcript.messages import (
     MAX_SIDE,
+    PAYLOADS,
     TOTAL,
     Arrays,
     Key,
@@ -33,9 +34,10 @@ from overheard.transcript.messages import (
     layout_of,
     parse_round,
     read_messages,
+    releases_arrays,
+    update_of,
     write_round,
 )
-from overheard.transcript.payload import PAYLOADS, releases_arrays, update_of
 from overheard.transcript.side import SEED, Shelf, SideWriter
 
 FORMAT = 3

@@ -15,20 +15,30 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from overheard.errors import AttackFailed, ChooseAnotherAttack, DeclareKnowledge, GrantKnowledge
+from overheard.errors import (
+    AttackFailed,
+    ChooseAnotherAttack,
+    DeclareKnowledge,
+    FixConfig,
+    FixData,
+    GrantKnowledge,
+)
 from overheard.questions.question import question_named
 from overheard.randomness import stream
 from overheard.transcript.guess import AttributeValues
+from overheard.transcript.kind import EVERYBODY, Held, kinds, read
 from overheard.transcript.knowledge import (
     ClientProgram,
+    InTheClear,
     LocalTraining,
     PublicRecords,
     SummedMessages,
     Sums,
     listens,
 )
-from overheard.transcript.target import Target
-from overheard.transcript.threat import who_grants
+from overheard.transcript.store import Recording
+from overheard.transcript.target import LOCAL_MODEL, Target
+from overheard.transcript.threat import Threat, who_grants
 
 K = TypeVar("K")
 OURS = {
@@ -166,3 +176,44 @@ def _as_trained(attack: Attack, view: View) -> None:
             f"reads updates of plain gradient steps; these clients train with "
             f"{recipe.optimiser.name!r} and its settings, or clip their gradients"
         )
+
+
+def observe(recording: Recording, threat: Threat, target: Target, client: str) -> View:
+    """What the adversary of ``threat`` holds when it asks ``target`` about ``client``.
+
+    Kinds that are granted but absent from the recording are simply not in the view. What is asked
+    of all clients at once, as a property is, has "" as its ``client``.
+    """
+    asked = target.asked
+    if asked.together != (client == EVERYBODY):
+        raise FixConfig(
+            f"{target.key!r} is asked of {client!r}; a property is asked of the whole federation "
+            "(client ''), anything else of one client"
+        )
+    if client != EVERYBODY and client not in recording.clients:
+        raise FixConfig(f"no client {client!r}; the clients are {', '.join(recording.clients)}")
+    if threat.isolates:
+        _check_isolated(recording, threat, client)
+    # a question may ask what side knowledge for another one is enough to answer
+    held = Held(recording, Target.parse(asked.source(target.key)), client)
+    pieces = {kind: read(kind, held) for kind in kinds().values() if kind in threat.grants}
+    knowledge: dict[type[Any], Any] = {k: p for k, p in pieces.items() if p is not None}
+    return View(client, target, threat.name, knowledge)
+
+
+def _check_isolated(recording: Recording, threat: Threat, client: str) -> None:
+    isolated = recording.about.get("isolated", "")
+    if not isolated:
+        raise FixConfig(
+            f"{recording.path}: no client was isolated here, so {threat.name!r} was not at work; "
+            "audit as 'server', or record with training.isolate"
+        )
+    if client != isolated:
+        raise FixData(
+            f"client {client!r} was not isolated, only {isolated!r} was; audit it as 'server'"
+        )
+
+
+def in_the_clear(recording: Recording) -> InTheClear:
+    """What the messages said besides the models; nothing if the recorder noticed nothing."""
+    return read(InTheClear, Held(recording, LOCAL_MODEL, EVERYBODY)) or InTheClear((), {})

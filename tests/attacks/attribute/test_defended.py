@@ -14,10 +14,9 @@ from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dealing import VICTIM
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.knowledge import AppliedDefence, Link
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, SERVER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

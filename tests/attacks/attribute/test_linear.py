@@ -24,6 +24,7 @@ from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.networks import network
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled, encode
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import (
     AttributeDomain,
     Labels,
@@ -31,10 +32,9 @@ from overheard.transcript.knowledge import (
     LocalTraining,
     PublicRecords,
 )
-from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import View, launch
+from overheard.transcript.view import View, launch, observe
 
 pytestmark = pytest.mark.slow
 

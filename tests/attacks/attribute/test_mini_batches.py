@@ -16,11 +16,11 @@ from overheard.data.dealing import VICTIM
 from overheard.evaluation.baselines import Imputer, majority_share
 from overheard.evaluation.metrics import attribute_hits, balanced_accuracy, calibration_error
 from overheard.programs.records import Records
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import AttributeDomain
-from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

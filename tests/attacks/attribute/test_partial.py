@@ -22,6 +22,7 @@ from overheard.evaluation.audit import audit
 from overheard.evaluation.complete import with_others
 from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.records import Records
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
@@ -30,11 +31,10 @@ from overheard.transcript.knowledge import (
     Link,
     PublicRecords,
 )
-from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, threat_named
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

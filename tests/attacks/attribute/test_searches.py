@@ -22,6 +22,7 @@ from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
 from overheard.programs.recipe import Dense
 from overheard.programs.records import Records, encode
+from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import (
     AttributePrior,
     AuxiliaryData,
@@ -30,11 +31,10 @@ from overheard.transcript.knowledge import (
     LocalTraining,
     PublicRecords,
 )
-from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import View, launch
+from overheard.transcript.view import View, launch, observe
 
 pytestmark = pytest.mark.slow
 

@@ -17,10 +17,9 @@ from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
 from overheard.evaluation.audit import audit
 from overheard.evaluation.metrics import attribute_hits, calibration_error
 from overheard.transcript.knowledge import AuxiliaryData, EverybodysRecords
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import SECURE_SERVER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

@@ -28,10 +28,9 @@ from overheard.transcript.knowledge import (
     LocalTraining,
     PublicRecords,
 )
-from overheard.transcript.observe import observe
 from overheard.transcript.target import LABEL
 from overheard.transcript.threat import EAVESDROPPER, granting_named
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

@@ -22,11 +22,11 @@ from overheard.transcript.knowledge import (
     Link,
     LocalTraining,
 )
-from overheard.transcript.observe import MEMBER_COLUMN, observe
+from overheard.transcript.side import MEMBER_COLUMN
 from overheard.transcript.store import Recording
 from overheard.transcript.target import membership
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

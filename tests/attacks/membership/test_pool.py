@@ -26,10 +26,10 @@ from overheard.transcript.knowledge import (
     LocalTraining,
     PublicRecords,
 )
-from overheard.transcript.observe import MEMBER_COLUMN, observe
+from overheard.transcript.side import MEMBER_COLUMN
 from overheard.transcript.target import membership
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

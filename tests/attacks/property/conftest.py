@@ -13,10 +13,9 @@ from federations import digit_images
 
 from overheard.questions.property import answers_of
 from overheard.transcript.knowledge import Sums
-from overheard.transcript.observe import observe
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
-from overheard.transcript.view import View
+from overheard.transcript.view import View, observe
 
 MLP = {"name": "mlp", "hidden": [8]}
 Asked = Callable[..., tuple[View, np.ndarray]]

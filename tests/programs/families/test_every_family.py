@@ -13,10 +13,9 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.evaluation.audit import audit
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import Labels, Releases
-from overheard.transcript.observe import observe
 from overheard.transcript.target import LABEL, LOCAL_MODEL, attribute, membership
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

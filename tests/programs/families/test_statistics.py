@@ -18,10 +18,9 @@ from overheard.programs.program import Candidates, Exchange
 from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, OneHot, Records, Scaled
 from overheard.transcript.knowledge import Releases
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

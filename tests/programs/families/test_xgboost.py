@@ -19,10 +19,9 @@ from overheard.programs.program import Candidates, Exchange, program_of
 from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import Releases
-from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute, joined
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

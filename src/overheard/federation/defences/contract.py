@@ -33,7 +33,7 @@ from overheard.errors import FixConfig
 from overheard.programs.program import Settings
 from overheard.programs.records import Records, Spec
 from overheard.programs.training import LocalStep
-from overheard.transcript.announced import EFFECTS, AppliedDefence
+from overheard.transcript.knowledge import EFFECTS, AppliedDefence
 
 Array = NDArray[np.float64]
 Who = NDArray[np.int64]
