@@ -73,7 +73,7 @@ lint: $(EXTRAS)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src papers benchmarks/runner benchmarks/entries
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src experiments papers benchmarks/runner benchmarks/entries
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -159,14 +159,3 @@ def test_records_that_say_nothing_are_refused_by_name(federate, name, change, wo
     with pytest.raises(FixData, match=words) as refused:
         federate(**SMALL, change=column(name, change))
     assert name in str(refused.value) or "'s'" in str(refused.value)
-
-
-def test_the_report_warns_where_equations_are_fewer_than_unknowns(federate):
-    few = audited(federate(**SMALL), ("max_entropy", "majority"))
-    (note,) = [n for n in few.notes if "fewer independent equations" in n]
-    assert note.startswith("s: ")
-    assert "4 for 20" in note
-    assert "likely, not proven" in note
-    assert "fewer independent equations" in render(few)
-    enough = audit(federate({"name": "mlp", "hidden": [30]}, **SMALL), SERVER, ["max_entropy"])
-    assert not [n for n in enough.notes if "fewer independent" in n]

@@ -1,4 +1,4 @@
-"""What must not matter: names, the order of records, units, and how rounds are cut into files."""
+"""What must not matter: names, the order of records, and units."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import pytest
 
 from overheard.attacks import attack_named
 from overheard.evaluation.audit import audit
-from overheard.programs.recipe import named
 from overheard.programs.records import Records
-from overheard.transcript.kind import recipe_of
-from overheard.transcript.knowledge import Link
-from overheard.transcript.store import Recorder, Recording
-from overheard.transcript.target import LOCAL_MODEL, attribute
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
 from overheard.transcript.threat import SERVER
 from overheard.transcript.view import launch, observe
 
@@ -119,49 +116,3 @@ def test_scaling_a_column_by_a_power_of_two_changes_no_bit(federate, power):
     for attack in ("max_entropy", "model_based_last_returned"):
         one, two = (probabilities(r, "1", attack) for r in (plain, other))
         np.testing.assert_array_equal(one, two)
-
-
-def test_a_round_cut_into_two_files_tells_the_same(federate, tmp_path):
-    """Each round's clients split over two rounds with the same broadcast: not a bit of any guess
-    changes, because a client's link is what it heard and answered."""
-    whole, key = federate(**SMALL), attribute("s").key
-    with Recorder(tmp_path / "cut", whole.payload, whole.about) as recorder:
-        recorder.side("LocalTraining", whole.side("LocalTraining"))
-        for kind in ("PublicRecords", "Labels", "AttributeDomain", "AttributePrior"):
-            recorder.side(kind, whole.side(kind, key), key)
-        recorder.truth(whole.truth())
-        for number, (sent, returned, weights) in enumerate(_messages(whole)):
-            clients = list(returned)
-            for part, chosen in enumerate((clients[:1], clients[1:])):
-                if chosen:
-                    recorder.round(
-                        2 * number + part, sent, {c: returned[c] for c in chosen}, weights
-                    )
-    cut = Recording.open(tmp_path / "cut")
-    assert len(cut.rounds) > len(whole.rounds)
-    for client in whole.clients:
-        for name in ("max_entropy", "model_based_last_returned", "partial_decode"):
-            np.testing.assert_array_equal(
-                probabilities(cut, client, name), probabilities(whole, client, name)
-            )
-        one, two = (
-            launch(attack_named("exact_linear"), observe(r, SERVER, LOCAL_MODEL, client), 0)
-            for r in (whole, cut)
-        )
-        np.testing.assert_array_equal(one.parameters, two.parameters)
-
-
-def _messages(recording: Recording) -> Any:
-    """Per round: what was sent to all, what each client returned, and what it reported."""
-    recipe = recipe_of(recording)
-    assert recipe is not None
-    layout = recipe.model.layout()
-    links = {c: observe(recording, SERVER, LOCAL_MODEL, c).know(Link) for c in recording.clients}
-    for number in sorted({int(n) for link in links.values() for n in link.rounds}):
-        at = {c: np.flatnonzero(k.rounds == number) for c, k in links.items()}
-        there = {c: int(where[0]) for c, where in at.items() if len(where)}
-        sent = [links[c].sent[row] for c, row in there.items()]
-        assert all(np.array_equal(sent[0], other) for other in sent)
-        returned = {c: named(layout, links[c].returned[row]) for c, row in there.items()}
-        weights = {c: float(links[c].weights[row]) for c, row in there.items()}
-        yield named(layout, sent[0]), returned, weights

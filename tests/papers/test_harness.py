@@ -6,19 +6,11 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
-from overheard.origin import origin
-from papers.command import app
-from papers.common import catalogue
+from overheard.errors import ChooseAnotherOutput
 from papers.common.catalogue import experiment_named
 from papers.common.harness import Score, mean_row, summarise
 from papers.common.rows import (
-    Choice,
-    Experiment,
-    Reproduction,
-    read_reproduction,
     write_reproduction,
 )
 from papers.xu2021 import run as xu2021
@@ -28,50 +20,6 @@ pytestmark = pytest.mark.slow
 
 def quiet(what: str, done: int, total: int) -> None:
     """No progress bar in tests."""
-
-
-def small(name="xu2021-small"):
-    """An experiment of one row, which takes a `Choice`."""
-
-    def run(quick, seeds, progress, choice):
-        row = mean_row("s", choice.dataset or "c", "m", "accuracy", [0.5] * seeds)
-        return Reproduction((row,), "made", ("a note",), seeds)
-
-    def draw(outcome, path):
-        path.write_text(f"{len(outcome.rows)} rows")
-
-    return Experiment(name, "words", run, draw, 2, first_seed=7, parts=True)
-
-
-def test_a_file_of_results_says_how_it_was_measured(tmp_path, monkeypatch):
-    made = small()
-    monkeypatch.setattr(catalogue, "experiments", lambda: {made.name: made})
-    words = [made.name, "--out", str(tmp_path), "--quick", "--seeds", "3", "--dataset", "fashion"]
-    assert CliRunner().invoke(app, words).exit_code == 0
-    assert isinstance(CliRunner().invoke(app, words).exception, ChooseAnotherOutput)
-    found = read_reproduction(tmp_path / f"{made.name}.json")
-    how = origin(f"python -m papers {made.name} --seeds 3 --quick --dataset fashion")
-    assert {name: getattr(found, name) for name in how} == how
-    assert (found.name, found.paper, found.quick) == (made.name, "xu2021", True)
-    assert (found.first_seed, found.seeds, found.rows[0].client) == (7, 3, "fashion")
-    assert found.rows[0].repetitions == (0.5, 0.5, 0.5)
-    assert (tmp_path / f"{made.name}.svg").read_text() == "1 rows"
-
-
-def test_what_is_no_file_of_results_is_refused(tmp_path):
-    (tmp_path / "x.json").write_text('{"rows": [{"setting": "s"}]}')
-    with pytest.raises(FixRecording, match="is not an experiment's result"):
-        read_reproduction(tmp_path / "x.json")
-
-
-def test_only_some_experiments_take_a_part():
-    with pytest.raises(FixConfig, match="has no --dataset"):
-        experiment_named("xu2021-table1").measure(True, 1, quiet, Choice(size=3))
-
-
-def test_an_unknown_experiment_is_answered_with_the_nearest():
-    with pytest.raises(FixConfig, match="did you mean 'xu2021-table1'"):
-        experiment_named("xu2021-tabel1")
 
 
 def test_an_interval_ends_where_its_measure_does():

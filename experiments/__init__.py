@@ -1,0 +1,6 @@
+"""What is measured: the papers' experiments, accuracy, speed and robustness, by one runner.
+
+``python -m experiments`` says how. An experiment is an `Experiment` in the list ``EXPERIMENTS`` of
+a module of this package; what its module makes of the results for readers is in ``TABLES`` (text
+between the markers of README and docs) and ``PAGES`` (whole files).
+"""

@@ -1,0 +1,106 @@
+"""Federations that experiments listen to: recorded for one cell, or once for all that share it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import overheard
+from experiments.runner import CACHE
+from overheard.data.dataset import Dataset
+from overheard.federation.federation import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.transcript.store import Recording
+
+CACHE_BYTES = 10 * 2**30
+"""Of recordings that are kept; the oldest go first."""
+
+
+def federation(
+    seed: int,
+    source: str,
+    model: str | Mapping[str, Any],
+    training: Mapping[str, Any],
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A federation's config: the data's source with its options, the model and its training."""
+    return {
+        "seed": seed,
+        "data": {"source": source, "options": dict(options or {})},
+        "model": {"name": model} if isinstance(model, str) else dict(model),
+        "training": dict(training),
+    }
+
+
+@contextmanager
+def recorded(
+    config: Mapping[str, Any], dataset: Dataset | None = None, shared: bool = False
+) -> Iterator[Recording]:
+    """The recording of a federation; gone when the block ends, unless it is ``shared``.
+
+    A shared one is kept by its config, its data and the package's code, and used again by whoever
+    asks for the same.
+    """
+    if not shared:
+        with tempfile.TemporaryDirectory() as scratch:
+            yield _simulated(config, dataset, Path(scratch) / "run")
+        return
+    folder = CACHE / "recordings" / _digest(config, dataset)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one makes it, the others wait
+        if not (folder / "run").exists():
+            shutil.rmtree(folder / "part", ignore_errors=True)  # of a killed process
+            _simulated(config, dataset, folder / "part")
+            (folder / "part").rename(folder / "run")
+            _make_room(folder)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield Recording.open(folder / "run")
+
+
+def _simulated(config: Mapping[str, Any], dataset: Dataset | None, folder: Path) -> Recording:
+    return Recording.open(simulate(plan(parse_config(dict(config)), dataset), folder))
+
+
+def _digest(config: Mapping[str, Any], dataset: Dataset | None) -> str:
+    content = hashlib.sha256(json.dumps(config, sort_keys=True).encode() + _code())
+    if dataset is not None:
+        content.update(repr((dataset.client, dataset.target, dataset.sensitive)).encode())
+        for part in (dataset.records, dataset.outside):
+            for name, values in part.columns.items() if part is not None else ():
+                content.update(name.encode() + str(values.dtype).encode() + values.tobytes())
+    return content.hexdigest()[:24]
+
+
+@cache
+def _code() -> bytes:
+    """A digest of the package: another code may send other messages."""
+    content = hashlib.sha256()
+    for path in sorted(Path(overheard.__file__).parent.rglob("*.py")):
+        content.update(path.read_bytes())
+    return content.digest()
+
+
+def _make_room(newest: Path) -> None:
+    """Remove the oldest recordings that nobody uses, until the rest fits."""
+    kept = sorted(newest.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+    sizes = {path: sum(f.stat().st_size for f in path.rglob("*") if f.is_file()) for path in kept}
+    total = sum(sizes.values())
+    for path in kept:
+        if total <= CACHE_BYTES or path == newest:
+            return
+        with suppress(OSError), (path / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(path / "run", path / "part")
+            shutil.rmtree(path / "part")
+            total -= sizes[path]
