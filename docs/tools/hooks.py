@@ -22,7 +22,6 @@ GENERATED = {
     "attack_table": tables.attack_table,
     "attack_pages": tables.attack_pages,
     "question_table": tables.question_table,
-    "paper_tables": tables.paper_tables,
 }
 
 
@@ -77,8 +76,5 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     for name, make in {**GENERATED, "api_page": api_page}.items():
         marker = f"<!-- generated: {name} -->"
         if marker in markdown:
-            text = make()
-            if name != "api_page":  # README links to folders that the site does not have
-                text = text.replace("](papers/", "](papers.md#")
-            markdown = markdown.replace(marker, text)
+            markdown = markdown.replace(marker, make())
     return markdown

@@ -1,13 +1,12 @@
-"""The tables of README and docs, made from the code and from papers/*/*.json, never typed.
+"""The tables of README and docs, made from the code and from results, never typed.
 
 ``python docs/tools/tables.py`` runs the demo (not with ``--no-demo``), keeps its audits in
 docs/assets/demo, and writes the tables into README.md and docs/ between their markers; tests say
-when that was forgotten. `comparisons` says what is compared.
+when that was forgotten.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,12 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # papers/ is not in the package
-
-from comparisons import COMPARISONS, MEAN, Shown, interval, shown
 from pages import PAGES, ROOT, table
 from recipes import recipe_table
 from released import defended_table, newton_table, released_table
@@ -33,11 +27,8 @@ from overheard.evaluation.record import Audit
 from overheard.questions.question import all_questions
 from overheard.report import words as words_of
 from overheard.report.references import title
-from papers.common.harness import GIVEN
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-BY_BIN = ("reliability", GIVEN)
-"""Of bins of probability, over which no mean is of use."""
 QUESTIONS = {asked.name: asked.asks for asked in all_questions().values()}
 SHORT = {
     "individual updates": "updates",
@@ -53,47 +44,16 @@ SHORT = {
 }
 
 
-def reproductions() -> dict[str, dict[str, Any]]:
-    """Every committed experiment by its name, a part of one by its folder as well."""
-    found = {}
-    for path in sorted([*ROOT.glob("papers/*/*.json"), *ROOT.glob("papers/*/*/*.json")]):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if {"name", "paper", "rows"} <= content.keys():  # other results have other forms
-            where = path.relative_to(ROOT)
-            part = f", {where.parts[2]}" if len(where.parts) > 3 else ""
-            found[content["name"] + part] = {**content, "path": str(where)}
-    return found
-
-
 def attack_table() -> str:
-    """Question, attack, what it must know, paper, claimed and measured numbers."""
-    experiments = reproductions()
-    measured = {
-        attack: (*_numbers(found), f"[{known.about}](papers/{known.experiment.split('-')[0]})")
-        for known in COMPARISONS
-        for attack in known.methods
-        if (found := shown(known, attack, experiments[known.experiment]))
-    }
+    """Question, attack, what it must know, paper."""
     rows = []
     for name, attack in sorted(
         all_attacks().items(), key=lambda item: (list(QUESTIONS).index(item[1].question), item[0])
     ):
         needs = ", ".join(SHORT.get(kind, kind) for kind in sorted(k.name for k in attack.needs))
         paper = {"overheard": "ours", "baseline": "a guess"}.get(attack.paper, attack.paper)
-        numbers = measured.get(name, ("",) * 5)
-        rows.append((attack.question, f"`{name}`", needs, paper, *numbers))
-    heads = ["question", "attack", "knows", "from", "claimed", "measured (95%)", "majority",
-             "cells × repetitions", "on"]  # fmt: skip
-    return table(heads, rows)
-
-
-def _numbers(found: Shown) -> tuple[str, str, str, str]:
-    return (
-        "" if found.claimed is None else number(found.claimed),
-        f"{number(found.measured)} ({number(found.low)}–{number(found.high)})",
-        "" if found.majority is None else number(found.majority),
-        found.over,
-    )
+        rows.append((attack.question, f"`{name}`", needs, paper))
+    return table(["question", "attack", "knows", "from"], rows)
 
 
 def question_table() -> str:
@@ -113,85 +73,6 @@ def attack_pages() -> str:
             if equation(attack):
                 lines += [f"    {equation(attack)}", ""]
     return "\n".join(lines)
-
-
-def paper_tables() -> str:
-    """Claimed beside measured for every committed experiment, means over clients."""
-    lines: list[str] = []
-    by_paper: dict[str, dict[str, dict[str, Any]]] = {}
-    for name, content in reproductions().items():
-        by_paper.setdefault(content["paper"], {})[name] = content
-    for paper, contents in by_paper.items():
-        lines += [f"## {paper}", "", f"{title(paper)}.", ""]
-        for name, content in contents.items():
-            lines += [f"### {name}", ""]
-            kind = "a quick run" if content["quick"] else "the whole run"
-            lines += [
-                f"Data: {content['data']}. {kind[0].upper()}{kind[1:]}, seeds: {content['seeds']}, "
-                f"by `python -m papers {content['name']}`. Means over clients; every row is in "
-                f"`{content['path']}`.",
-                "",
-                _experiment(content["rows"]),
-                "",
-            ]
-    return "\n".join(lines)
-
-
-def _experiment(rows: Sequence[dict[str, Any]]) -> str:
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["measure"] in BY_BIN:
-            continue
-        groups.setdefault((row["measure"], row["setting"], row["method"]), []).append(row)
-    cells = []
-    for (measure, setting, method), group in groups.items():
-        if len(group) > 1 and all(row["client"].startswith("round ") for row in group):
-            cells += _over_rounds(setting, method, measure, group)
-        else:
-            cells.append((setting, method, measure, *_one_line(group)))
-    heads = ["setting", "method", "measure", "claimed", "measured (95%)", "majority", "cells"]
-    return table(heads, cells)
-
-
-def _one_line(group: Sequence[dict[str, Any]]) -> tuple[str, str, str, str]:
-    """Claimed and measured over the same cells: the row of means if there is one, with the clients'
-    interval; else the cells that the paper prints, and what the others add in brackets."""
-    parts = [row for row in group if row["client"] != MEAN]
-    means = [row for row in group if row["client"] == MEAN]
-    printed = [row for row in parts if row["claimed"] is not None]
-    used = means or printed or parts
-    claimed = [row["claimed"] for row in used if row["claimed"] is not None]
-    majority = [row["majority"] for row in used if row["majority"] is not None]
-    span = interval(used, parts if means else ())
-    text = number(fmean(row["measured"] for row in used))
-    text += "" if span is None else f" ({number(span[0])}–{number(span[1])})"
-    if not means and printed and len(printed) < len(parts):
-        text += f"; {number(fmean(row['measured'] for row in parts))} over all {len(parts)}"
-    return (
-        number(fmean(claimed)) if claimed else "",
-        text,
-        number(fmean(majority)) if majority else "",
-        str(len(parts if means else used)),
-    )
-
-
-def _over_rounds(
-    setting: str, method: str, measure: str, group: Sequence[dict[str, Any]]
-) -> list[tuple[str, ...]]:
-    """A curve over the rounds: where the paper names a number, and a few points besides."""
-    wanted = {"round 10", "round 30", "round 50", "round 100", "round 200", group[-1]["client"]}
-    return [
-        (setting, method, f"{measure}, {row['client']}",
-         "" if row["claimed"] is None else number(row["claimed"]),
-         number(row["measured"]), "", "1")
-        for row in group
-        if row["client"] in wanted or row["claimed"] is not None
-    ]  # fmt: skip
-
-
-def number(value: float) -> str:
-    """Three decimals, or two digits where these say nothing."""
-    return f"{value:.3f}" if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:.2g}"
 
 
 def demo_table(audits: Sequence[Audit] = ()) -> str:

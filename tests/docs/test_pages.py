@@ -19,12 +19,14 @@ from pages import PAGES, ROOT, Block, blocks
 from patience import PATIENCE
 
 from benchmarks.command import app as benchmarks
+from experiments.command import app as experiments
 from overheard.cli import app
 from overheard.transcript import kind as kinds_of
 from papers.command import app as papers
 
 pytestmark = pytest.mark.slow
 
+APPS = {"overheard": app, "experiments": experiments, "papers": papers, "benchmarks": benchmarks}
 LANGUAGES = {"sh", "python", "toml", "csv", "yaml", "bibtex", "text"}
 BACKGROUND = {"text", "yaml", "bibtex"}
 
@@ -47,15 +49,11 @@ def parse(words: list[str]) -> None:
     """Command, options and arguments exist; nothing is run."""
     from overheard.terminal import take_flags
 
-    beside = {"papers": papers, "benchmarks": benchmarks}
     if words[:2] == ["python", "-m"]:
-        _, _, name, *rest = words
-        typer.main.get_command(beside[name]).make_context(name, rest, resilient_parsing=False)
-        return
-    assert words[0] == "overheard", words
-    command: Any = typer.main.get_command(app)
-    context = command.make_context("overheard", take_flags(words[1:]), resilient_parsing=False)
-    rest = [*context._protected_args, *context.args]
+        words = words[2:]
+    command: Any = typer.main.get_command(APPS[words[0]])
+    context = command.make_context(words[0], take_flags(words[1:]), resilient_parsing=False)
+    rest = [*getattr(context, "_protected_args", []), *context.args]
     while isinstance(getattr(command, "commands", None), dict):
         name, command, rest = command.resolve_command(context, rest)
         context = command.make_context(name, list(rest), parent=context)
@@ -78,7 +76,7 @@ def run(words: list[str], workplace: Any) -> int:
             if done.returncode:
                 sys.stderr.write(done.stdout + done.stderr)
             return int(done.returncode)
-        case ["python", "-m", "papers" | "benchmarks", *_]:
+        case ["python", "-m", "experiments" | "papers" | "benchmarks", *_]:
             path = {**os.environ, "PYTHONPATH": str(ROOT)}
             done = subprocess.run([sys.executable, *words[1:]], cwd=workplace.path, env=path)
             return int(done.returncode)
@@ -137,14 +135,16 @@ def empty_workplace(workplace: Any, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_in_running_text_exist(page: str) -> None:
-    """`overheard WORD` between backquotes names a command, and so does `python -m papers` or
-    benchmarks; and its options are known."""
+    """`overheard WORD` and `python -m experiments WORD` between backquotes name commands, and their
+    options are known."""
     text = (ROOT / page).read_text(encoding="utf-8")
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    known = dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-    known |= {"papers": typer.main.get_command(papers)}
-    known |= {"benchmarks": typer.main.get_command(benchmarks)}
-    asked = r"`(?:overheard|python -m(?= (?:papers|benchmarks)[ `])) ([a-z]+)((?: [^`]*)?)`"
+    known = {
+        name: command
+        for one in (app, experiments)
+        for name, command in typer.main.get_command(one).commands.items()  # type: ignore[attr-defined]
+    }
+    asked = r"`(?:overheard|python -m experiments) ([a-z]+)((?: [^`]*)?)`"
     for words in re.findall(asked, text):
         name, rest = words
         assert name in known, (page, words)
