@@ -3,49 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from math import log10
 from pathlib import Path
-from typing import Any
 
-from overheard.plot import COLOURS, GREY, Axis, Panel, Series, figure
+from markupsafe import Markup
+
+from overheard.report.svg import Mark, Plane, Scale, look, number_scale, picture
 from papers.common.rows import Reproduction, Row
 
 Draw = Callable[[Reproduction, Path], None]
-Looks = dict[str, dict[str, Any]]
-"""Name, colour and shape of every method, the same in all panels of a picture."""
-
-
-def looks(rows: Iterable[Row]) -> Looks:
-    """Shapes and colours take turns of different lengths."""
-    methods = dict.fromkeys(row.method for row in rows)
-    return {
-        name: {"name": name, "colour": COLOURS[i % 8], "mark": i % 6, "hollow": i % 12 >= 6}
-        for i, name in enumerate(methods)
-    }
+Looks = Sequence[str]
+"""The methods: one has the same shape and colour in all panels of a picture."""
 
 
 def marks(measure: str = "accuracy", label: str = "") -> Draw:
-    """A panel per setting: a mark per client and method, grey the majority, a stroke the claim."""
+    """A panel per setting: a mark per client and method, a stroke the claim."""
 
-    def panel(here: Sequence[Row], known: Looks) -> Panel:
+    def panel(here: Sequence[Row], methods: Looks) -> tuple[str, Markup]:
         clients = list(dict.fromkeys(r.client for r in here))
-        methods = list(dict.fromkeys(r.method for r in here))
-        guesses = {clients.index(r.client): r.majority for r in here if r.majority is not None}
-        lines = [(at - 0.4, share, at + 0.4, share) for at, share in guesses.items()]
-        series = [Series(name="majority", colour=GREY, strokes=lines)] if lines else []
-        for rank, method in enumerate(methods):
-            mine = [r for r in here if r.method == method]
-            aside = 0.7 * ((rank + 0.5) / len(methods) - 0.5)
-            x = [clients.index(r.client) + aside for r in mine]
-            claims = [
-                (at - 0.06, r.claimed, at + 0.06, r.claimed)
-                for at, r in zip(x, mine, strict=True)
-                if r.claimed is not None
-            ]
-            y = [r.measured for r in mine]
-            series.append(Series(x, y, **known[method], strokes=claims, thick=2.2))
-        title = f"{here[0].setting} (stroke: claimed)"
-        return Panel(series, Axis(ticks=list(enumerate(clients))), Axis(label or measure), title)
+        x = Scale(-0.5, len(clients) - 0.5)
+        y = number_scale(_values(here))
+        plane = Plane(x, y, list(enumerate(clients)), y.ticks())
+        dots = []
+        for row in here:
+            at, rank = clients.index(row.client), methods.index(row.method)
+            if row.majority is not None:
+                plane.segment((at - 0.4, at + 0.4), (row.majority, row.majority), "majority")
+            place = at + 0.7 * ((rank + 0.5) / len(methods) - 0.5)
+            if row.claimed is not None:
+                ends = (place - 0.06, place + 0.06)
+                plane.segment(ends, (row.claimed, row.claimed), f"interval {look(rank)}")
+            dots.append(_mark(place, row, rank))
+        caption = f"{here[0].setting}: {label or measure} (stroke: claimed, line: majority)"
+        return caption, plane.drawn(caption, dots)
 
     return _drawing(panel, measure)
 
@@ -54,24 +45,35 @@ def curves(label: str, measure: str = "", log: bool = False, line: str = "solid"
     """A panel per setting: a line per method over the number in the client's name, with intervals
     and the majority."""
 
-    def panel(here: Sequence[Row], known: Looks) -> Panel:
-        series = []
-        for method in dict.fromkeys(r.method for r in here):
+    def panel(here: Sequence[Row], methods: Looks) -> tuple[str, Markup]:
+        sizes = [number(r) for r in here]
+        y = number_scale(_values(here))
+        x = Scale(log10(min(sizes)), log10(max(sizes)) + 1e-9, log=True) if log else None
+        x = x or number_scale(sizes)
+        shown = x.ticks() if not log else [(size, f"{size:g}") for size in sorted(set(sizes))]
+        plane = Plane(x, y, shown, y.ticks())
+        dots = []
+        for rank, method in enumerate(methods):
             mine = sorted((r for r in here if r.method == method), key=number)
-            x, y = [number(r) for r in mine], [r.measured for r in mine]
-            spans = [
-                (at, r.low, at, r.high)
-                for at, r in zip(x, mine, strict=True)
-                if r.low is not None and r.high is not None
-            ]
-            series.append(Series(x, y, **known[method], line=line, strokes=spans))
+            if line:
+                plane.join([(number(r), r.measured) for r in mine], f"end {look(rank)}")
+            dots += [_mark(number(r), r, rank) for r in mine]
         guesses = sorted({(number(r), r.majority) for r in here if r.majority is not None})
-        if guesses:
-            x, y = [at for at, _ in guesses], [share for _, share in guesses]
-            series.append(Series(x, y, "majority", GREY, "dashed"))
-        return Panel(series, Axis(label, log=log), Axis(here[0].measure), here[0].setting)
+        plane.join(guesses, "limit")
+        caption = f"{here[0].setting}: {here[0].measure} by {label}"
+        return caption, plane.drawn(caption, dots)
 
     return _drawing(panel, measure)
+
+
+def _mark(at: float, row: Row, rank: int) -> Mark:
+    low, high = (row.measured if end is None else end for end in (row.low, row.high))
+    return Mark(at, row.measured, low, high, f"{row.method}, {row.client}: {row.measured:g}", rank)
+
+
+def _values(rows: Sequence[Row]) -> list[float]:
+    ends = ((r.measured, r.low, r.high, r.claimed, r.majority) for r in rows)
+    return [value for row in ends for value in row if value is not None]
 
 
 def number(row: Row) -> float:
@@ -81,11 +83,12 @@ def number(row: Row) -> float:
     return float(found[0])
 
 
-def _drawing(panel: Callable[[Sequence[Row], Looks], Panel], measure: str) -> Draw:
+def _drawing(panel: Callable[[Sequence[Row], Looks], tuple[str, Markup]], measure: str) -> Draw:
     def draw(outcome: Reproduction, path: Path) -> None:
         rows = [r for r in outcome.rows if measure in ("", r.measure)]
+        methods = list(dict.fromkeys(r.method for r in rows))
         settings = dict.fromkeys(r.setting for r in rows)
-        panels = [panel([r for r in rows if r.setting == s], looks(rows)) for s in settings]
-        path.write_text(figure(panels, size=(620, 220)), encoding="utf-8")
+        panels = [panel([r for r in rows if r.setting == s], methods) for s in settings]
+        path.write_text(picture(path.stem, panels, methods), encoding="utf-8")
 
     return draw

@@ -87,3 +87,30 @@ def test_threat_models_are_drawn(name: str) -> None:
     assert root.findtext("desc")
     assert "listens here" in "".join(root.itertext())
     assert charts.threat_picture("ghost") is None
+
+
+def test_a_picture_that_stands_alone() -> None:
+    """Points stand where their numbers are, names are text and not too long, no date is in it."""
+    scale = Scale(0.0, 1.0, share=False)
+    plane = charts.Plane(scale, scale, scale.ticks(), scale.ticks())
+    plane.join([(0.0, 0.0), (0.5, float("nan")), (1.0, 1.0)], "end s0")
+    drawn = plane.drawn("x", [charts.Mark(0.5, 0.25, 0.2, 0.3, EVIL)])
+    evil = f"{EVIL}\x1b{'y' * 500}"
+    made = charts.picture(evil, [(evil, drawn)], [evil])
+    assert made == charts.picture(evil, [(evil, drawn)], [evil])
+    root = ElementTree.fromstring(made)
+    names = {e.tag.rpartition("}")[2] for e in root.iter()}
+    assert names == {"svg", "title", "desc", "style", "rect", "line", "text", "path", "g"}
+    shown = ["".join(e.itertext()) for e in root.iter() if e.tag.endswith("}text")]
+    assert shown.count(shown[0]) == 2  # the caption and the legend
+    assert shown[0].startswith(f"{EVIL}\\x1b")
+    assert len(shown[0]) == 110
+    (line,) = [e for e in root.iter() if e.get("class") == "end s0"]
+    assert [line.get(end) for end in ("x1", "x2", "y1", "y2")] == ["9.0%", "97.0%", "164.0", "12.0"]
+    assert ".s0 {" in made  # the page's own rules for charts
+
+
+def test_round_numbers_along_an_axis() -> None:
+    assert [value for value, _ in Scale(0.0, 1.0, share=False).ticks()][:2] == [0.0, 0.2]
+    assert next(label for _, label in charts.number_scale([3, 47, float("inf")]).ticks()) == "10"
+    assert charts.number_scale([]).least < charts.number_scale([5.0]).most

@@ -5,30 +5,49 @@ are percentages: it fits a phone and a wide screen at the same letter size. So a
 in a plane, whose vertical places are pixels; each has a table beside it for those who do not see
 it. Attacks differ by shape, place and colour, never by colour alone. Every text goes through
 `markupsafe`; there is no style attribute, because the page's Content-Security-Policy allows none.
-A picture that stands alone (`suspects`) is drawn by `overheard.plot`.
+`picture` makes a file that stands alone of such charts, with the page's own rules for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import pairwise
-from math import ceil, floor, log10
+from math import ceil, floor, isfinite, log10
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from overheard.evaluation.detection import Detection
 from overheard.evaluation.record import Bin, Climbed, Finding, Heard, Pooled
-from overheard.plot import COLOURS, SHAPES, Axis, Panel, Series, figure, tag
+from overheard.foreign.shown import visible
 from overheard.questions.question import Topic
 from overheard.report import words
 
 LANE = 18
 """Height of one attack's lane in a row, in CSS pixels; page.css has the same number."""
 _MARGIN = 2.5  # per cent of the width kept free left and right, so that no marker is cut
+SHAPES = (
+    "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0Z",  # disc
+    "M-4.5,-4.5H4.5V4.5H-4.5Z",  # square
+    "M0,-5.8L5.6,4.4H-5.6Z",  # triangle
+    "M0,-6.2L6.2,0L0,6.2L-6.2,0Z",  # diamond
+    "M0,5.8L5.6,-4.4H-5.6Z",  # triangle, point down
+    "M-2,-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",  # cross
+)
 SERIES = 2 * len(SHAPES)
 """Distinct looks: each shape filled, then each hollow; after that they repeat."""
+
+
+def tag(name: str, *children: str, **attributes: str | float | None) -> Markup:
+    """One element; names of attributes lose a trailing underscore, the others become hyphens."""
+    inside = "".join(escape(child) for child in children)
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Markup(f"<{name}{given}>{inside}</{name}>")  # nosec B704  # escaped two lines above
 
 
 @dataclass(frozen=True)
@@ -42,6 +61,7 @@ class Scale:
     begin: float = _MARGIN
     end: float = 100 - _MARGIN
     digits: int = 2
+    share: bool = True
 
     def at(self, value: float) -> float:
         """Its place; what is off the axis stands at its end."""
@@ -57,6 +77,12 @@ class Scale:
             step = max(1, ceil((self.most - self.least) / 6))
             exponents = range(round(self.least), round(self.most) + 1)
             return [(10.0**e, words.power_of_ten(e)) for e in exponents if (e + 2) % step == 0]
+        if not self.share:
+            raw = (self.most - self.least) / 6
+            power = 10.0 ** floor(log10(raw))
+            unit = next(m * power for m in (1, 2, 5, 10) if m * power >= raw)
+            places = range(ceil(self.least / unit), floor(self.most / unit) + 1)
+            return [(k * unit, f"{k * unit:.10g}") for k in places]
         tenths = range(round(10 * self.least), round(10 * self.most) + 1)
         step = 2 if len(tenths) > 6 else 1
         return [(t / 10, f"{10 * t}%") for t in tenths if (tenths[-1] - t) % step == 0]
@@ -128,6 +154,14 @@ def loss_scale(values: Sequence[float]) -> Scale:
     if len(positive) < len(values):
         least -= 1
     return Scale(max(least, -16), max(most, least + 1, -15), log=True)
+
+
+def number_scale(values: Sequence[float]) -> Scale:
+    """An axis for any numbers, with a little room on both sides; not finite ones are left out."""
+    known = [v for v in values if isfinite(v)]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    room = 0.04 * ((high - low) or abs(low) or 1.0)
+    return Scale(low - room, high + room, share=False)
 
 
 def key(number: int) -> Markup:
@@ -295,6 +329,11 @@ class Plane:
         x1, x2 = (f"{self.x.at(value)}%" for value in x)
         self.parts.append(_line(x1, x2, self.y.at(y[0]), self.y.at(y[1]), kind))
 
+    def join(self, points: Sequence[tuple[float, float]], kind: str) -> None:
+        """A line through the points that are finite."""
+        for (x1, y1), (x2, y2) in pairwise(p for p in points if isfinite(p[0]) and isfinite(p[1])):
+            self.segment((x1, x2), (y1, y2), kind)
+
     def drawn(self, name: str, marks: Sequence[Mark]) -> Markup:
         for m in marks:
             x, low, high = f"{self.x.at(m.x)}%", self.y.at(m.low), self.y.at(m.high)
@@ -346,15 +385,14 @@ def by_rounds(line: Sequence[Heard], references: Sequence[tuple[float, str]], na
     plane = Plane(x, y, [(float(r), words.count(r)) for r in rounds], heights)
     for value, kind in references:
         plane.level(value, kind)
-    for a, b in pairwise(line):
-        plane.segment((a.rounds, b.rounds), (a.value, b.value), "join")
+    plane.join([(h.rounds, h.value) for h in line], "join")
     told = [f"{words.count(h.rounds, 'round')}: {words.value(h)}" for h in line]
     marks = [Mark(h.rounds, h.value, h.low, h.high, t) for h, t in zip(line, told, strict=True)]
     return plane.drawn(f"{name} by rounds observed", marks)
 
 
-def scatter(marks: Sequence[Mark], y_name: str) -> Markup:
-    """Leakage (horizontal, a share) against utility (vertical)."""
+def scatter(marks: Sequence[Mark], y_name: str, best: Sequence[tuple[float, float]] = ()) -> Markup:
+    """Leakage (horizontal, a share) against utility (vertical); a line through the ``best``."""
     values = [v for m in marks for v in (m.low, m.y, m.high)]
     low, high = min(values), max(values)
     pad, most = max(0.02, 0.1 * (high - low)), max([0.1, *(m.x for m in marks)])
@@ -362,50 +400,67 @@ def scatter(marks: Sequence[Mark], y_name: str) -> Markup:
     heights = [low + (high - low) * k / 3 for k in range(4)] if high > low else [low]
     upward = [(h, f"{h:.2f}".replace("-", "−")) for h in heights]
     plane = Plane(Scale(0.0, 1.05 * most), Scale(low - pad, high + pad), across, upward)
+    plane.join(best, "limit")
     return plane.drawn(f"Leakage against {y_name}", marks)
 
 
-# ------------------------------------------------------------------ who is suspected, since when
+# ------------------------------------------------------------------ pictures that stand alone
 
-ACCUSED, NOT_ACCUSED = COLOURS[1], "#999999"
-MOST_NAMED = 14
+_WIDTH, _GAP = 700, 40
+_LONGEST = 110  # letters of a caption or name
+_NAMED = 14  # clients in a picture's legend; and bars, three times as many
+
+
+def picture(title: str, charts: Sequence[tuple[str, Markup]], names: Sequence[str] = ()) -> str:
+    """An SVG file: charts under each other, each below its caption, then the names of their looks.
+
+    It has no style but the page's rules for charts and no date: equal numbers give equal bytes.
+    """
+    page = (resources.files("overheard.report") / "page.css").read_text(encoding="utf-8")
+    rules = page[: page.index("@media")] + page[page.index("\n.plot {") : page.index("\n.dim {")]
+    white = tag("rect", width="100%", height="100%", fill="#ffffff")
+    parts = [tag("title", visible(title)), tag("style", rules), white]
+    y = 0
+    for caption, drawn in charts:
+        parts.append(_text(caption, "50%", y + 20, "middle"))
+        parts.append(tag("svg", drawn, y=y + 26, height=HEIGHT))
+        y += HEIGHT + _GAP
+    for number, name in enumerate(names):
+        parts.append(tag("svg", shape(number), class_=look(number), x="3%", y=y + 8))
+        parts.append(_text(name, "5%", y + 12))
+        y += 18
+    whole = tag(
+        "svg", *parts, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {_WIDTH} {y + 8}",
+        width=_WIDTH, height=y + 8, class_="plot", role="img", font_family="sans-serif",
+    )  # fmt: skip
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{whole}\n'
+
+
+def _text(words: str, x: str, y: float, anchor: str | None = None) -> Markup:
+    """A stranger's name is text, and not longer than its place."""
+    shown = visible(words)
+    shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+    return tag("text", shown, x=x, y=y, text_anchor=anchor)
 
 
 def suspects(found: Detection) -> str:
-    """An SVG: a line per client, the accused in colour and named; bars where there is no line."""
-    accused = [s.client for s in found.suspects if s.accused]
-    lines = len(found.curve_rounds) > 1
-    panel = Panel(
-        list(_lines(found, accused)) if lines else list(_bars(found)),
-        Axis("rounds listened to") if lines else Axis(ticks=_names(found)),
-        Axis(
-            f"probability that the client {words.what_of(found.property)}", least=-0.02, most=1.02
-        ),
-        f"{len(accused)} of {len(found.suspects)} clients accused by {found.attack}",
-    )
-    return figure([panel], size=(640, 300))
-
-
-def _lines(found: Detection, accused: list[str]) -> Iterator[Series]:
-    rounds = found.curve_rounds
-    for suspect in sorted(found.suspects, key=lambda s: s.accused):  # on top of the others
-        name, line = suspect.client, found.curves[suspect.client]
-        if not suspect.accused:
-            yield Series(rounds, line, colour=NOT_ACCUSED, line="solid", width=0.6)
-            continue
-        place = accused.index(name)
-        label = name if place < MOST_NAMED else ""
-        yield Series(rounds, line, label, COLOURS[(place + 1) % 7], line="solid", width=1.6)
-
-
-def _names(found: Detection) -> list[tuple[float, str]]:
-    return [(at, s.client) for at, s in enumerate(found.suspects[: 3 * MOST_NAMED])]
-
-
-def _bars(found: Detection) -> Iterator[Series]:
-    shown = found.suspects[: 3 * MOST_NAMED]
-    for name, colour in (("accused", ACCUSED), ("not accused", NOT_ACCUSED)):
-        these = [at for at, s in enumerate(shown) if s.accused == (name == "accused")]
-        if these:
-            bars = [(at, 0.0, at, shown[at].probability) for at in these]
-            yield Series(name=name, colour=colour, strokes=bars, thick=420 / len(shown))
+    """Who is suspected, since when: a line per client, the accused in colour and named. Where
+    there are no rounds to tell apart, a bar per client from the likeliest on."""
+    accused = [s.client for s in found.suspects if s.accused][:_NAMED]
+    rounds, marks = found.curve_rounds, []
+    lines = len(rounds) > 1
+    x, y = number_scale(rounds if lines else (0, 3 * _NAMED)), Scale(0.0, 1.0)
+    plane = Plane(x, y, x.ticks() if lines else (), y.ticks())
+    for at, one in enumerate(found.suspects):
+        number = accused.index(one.client) if one.client in accused else None
+        if lines:
+            kind = "grid" if number is None else f"end {look(number)}"
+            plane.join(list(zip(rounds, found.curves[one.client], strict=True)), kind)
+        elif at < 3 * _NAMED:
+            who = SERIES - 1 if number is None else number
+            text = f"{one.client}: {words.percent(one.probability)}"
+            marks.append(Mark(at, one.probability, 0.0, one.probability, text, who))
+    title = f"{sum(s.accused for s in found.suspects)} of {len(found.suspects)} clients accused"
+    about = f"probability that the client {words.what_of(found.property)}"
+    caption = f"{title} by {found.attack}: {about}{', by rounds listened to' * lines}"
+    return picture(title, [(caption, plane.drawn(about, marks))], accused)

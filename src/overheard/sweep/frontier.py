@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
 from overheard.errors import FixConfig, FixData
-from overheard.plot import COLOURS, Axis, Panel, Series, Stroke, figure
-from overheard.questions.question import all_metrics
+from overheard.questions.question import all_metrics, grouped
+from overheard.report.svg import Mark, picture, scatter
 from overheard.sweep.cell import DETAILS, POOLED
 from overheard.sweep.table import Row
 
@@ -138,47 +138,23 @@ def _marked(point: Point, points: list[Point]) -> Point:
 
 
 def draw(points: Sequence[Point], title: str = "") -> str:
-    """An SVG; defences differ by mark and colour, the frontier is the line."""
-    secrets = list(dict.fromkeys(p.attribute for p in points))
+    """An SVG, a chart per secret: defences differ by shape and colour, the frontier is the line."""
     defences = list(dict.fromkeys(p.defence for p in points))
-    panels = [_panel([p for p in points if p.attribute == secret], defences) for secret in secrets]
-    return figure(panels, title, size=(460, 280))
-
-
-def _panel(mine: Sequence[Point], defences: Sequence[str]) -> Panel:
-    best = sorted((p for p in mine if p.best), key=lambda p: p.leakage)
-    series = [
-        Series(
-            [p.leakage for p in best],
-            [p.utility for p in best],
-            colour="#000000",
-            line="solid",
-            width=0.8,
-        )
-    ]
-    for number, defence in enumerate(defences):
-        these = [p for p in mine if p.defence == defence]
-        series.append(
-            Series(
-                [p.leakage for p in these],
-                [p.utility for p in these],
-                defence,
-                COLOURS[number % 7],
-                mark=number,
-                hollow=number % 12 >= 6,  # the shapes begin again
-                strokes=[stroke for p in these for stroke in _spreads(p)],
+    charts = []
+    for secret, mine in grouped(points, lambda p: p.attribute).items():
+        marks = [
+            Mark(
+                p.leakage,
+                p.utility,
+                p.utility - p.utility_spread,
+                p.utility + p.utility_spread,
+                p.name,
+                defences.index(p.defence),
             )
-        )
-    return Panel(
-        series,
-        Axis("leakage: lift over the best guess"),
-        Axis(f"utility: {mine[0].utility_is} of the global model"),
-        mine[0].attribute or "membership",
-    )
-
-
-def _spreads(point: Point) -> Iterator[Stroke]:
-    """A standard deviation to each side."""
-    x, y, along, up = point.leakage, point.utility, point.leakage_spread, point.utility_spread
-    yield x - along, y, x + along, y
-    yield x, y - up, x, y + up
+            for p in mine
+        ]
+        worth = f"{mine[0].utility_is} of the global model"
+        best = sorted((p.leakage, p.utility) for p in mine if p.best)
+        caption = f"{secret or 'membership'}: {worth} against leakage (lift over the best guess)"
+        charts.append((caption, scatter(marks, worth, best)))
+    return picture(title, charts, defences)
