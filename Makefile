@@ -19,7 +19,7 @@ help:
 	@echo "make format  let ruff mend what it can"
 	@echo "make docs    build the documentation into build/site; a warning fails"
 	@echo "make tables  run the demo, write the generated tables into README.md and docs/, photograph the report"
-	@echo "make bench   time everything against its opponents; writes benchmarks/results.json (an hour)"
+	@echo "make bench   time everything against its opponents (an hour; what is measured already is kept)"
 	@echo "make wheel   build the wheel, install it into an empty environment and run it (minutes)"
 	@echo "make clean   remove what the other targets made, $(VENV) and demo-out/ included"
 
@@ -62,7 +62,7 @@ quick: $(STAMP)
 
 # Ratios of one run, never absolute times: each measurement is a process with one thread.
 bench: $(EXTRAS)
-	$(BIN)/python -m benchmarks --out benchmarks/results.json
+	$(BIN)/python -m experiments run speed
 
 # Without constraints: what the newest versions of everything do to a plain `pip install`.
 wheel:
@@ -73,7 +73,7 @@ lint: $(EXTRAS)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src experiments papers benchmarks/runner benchmarks/entries
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src experiments papers
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

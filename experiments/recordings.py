@@ -20,6 +20,7 @@ from overheard.data.dataset import Dataset
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.programs.records import Records
 from overheard.transcript.store import Recording
 
 CACHE_BYTES = 10 * 2**30
@@ -53,7 +54,7 @@ def recorded(
     """
     if not shared:
         with tempfile.TemporaryDirectory() as scratch:
-            yield _simulated(config, dataset, Path(scratch) / "run")
+            yield simulated(config, dataset, Path(scratch) / "run")
         return
     folder = CACHE / "recordings" / _digest(config, dataset)
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,15 +62,26 @@ def recorded(
         fcntl.flock(lock, fcntl.LOCK_EX)  # one makes it, the others wait
         if not (folder / "run").exists():
             shutil.rmtree(folder / "part", ignore_errors=True)  # of a killed process
-            _simulated(config, dataset, folder / "part")
+            simulated(config, dataset, folder / "part")
             (folder / "part").rename(folder / "run")
             _make_room(folder)
         fcntl.flock(lock, fcntl.LOCK_SH)
         yield Recording.open(folder / "run")
 
 
-def _simulated(config: Mapping[str, Any], dataset: Dataset | None, folder: Path) -> Recording:
+def simulated(config: Mapping[str, Any], dataset: Dataset | None, folder: Path) -> Recording:
+    """The recording of a federation, simulated into the folder."""
     return Recording.open(simulate(plan(parse_config(dict(config)), dataset), folder))
+
+
+def people(columns: Mapping[str, Any], classes: bool, **more: Any) -> Dataset:
+    """A table of people of clients ``at`` with a label ``y`` and a secret ``s``."""
+    settings = {"name": "people", "origin": "generated", "licence": "none", **more}
+    task: Any = "classification" if classes else "regression"
+    records = Records(dict(columns))
+    return Dataset(
+        records=records, client="at", target="y", task=task, sensitive=("s",), **settings
+    )
 
 
 def _digest(config: Mapping[str, Any], dataset: Dataset | None) -> str:

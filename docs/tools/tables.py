@@ -19,7 +19,6 @@ from pages import PAGES, ROOT, table
 from recipes import recipe_table
 from released import defended_table, newton_table, released_table
 from screenshots import demo_audits, take_audits
-from speeds import growth_table, speed_table
 from trees import certain_table, curve_table
 
 from overheard.attacks import all_attacks, equation, is_slow, words
@@ -103,8 +102,6 @@ MARKED = {
     "attacks": attack_table,
     "questions": question_table,
     "demo": demo_table,
-    "speeds": speed_table,
-    "growth": growth_table,
     "recipes": recipe_table,
     "released": released_table,
     "newton": newton_table,

@@ -18,7 +18,6 @@ import typer.main
 from pages import PAGES, ROOT, Block, blocks
 from patience import PATIENCE
 
-from benchmarks.command import app as benchmarks
 from experiments.command import app as experiments
 from overheard.cli import app
 from overheard.transcript import kind as kinds_of
@@ -26,7 +25,7 @@ from papers.command import app as papers
 
 pytestmark = pytest.mark.slow
 
-APPS = {"overheard": app, "experiments": experiments, "papers": papers, "benchmarks": benchmarks}
+APPS = {"overheard": app, "experiments": experiments, "papers": papers}
 LANGUAGES = {"sh", "python", "toml", "csv", "yaml", "bibtex", "text"}
 BACKGROUND = {"text", "yaml", "bibtex"}
 
@@ -76,7 +75,7 @@ def run(words: list[str], workplace: Any) -> int:
             if done.returncode:
                 sys.stderr.write(done.stdout + done.stderr)
             return int(done.returncode)
-        case ["python", "-m", "experiments" | "papers" | "benchmarks", *_]:
+        case ["python", "-m", "experiments" | "papers", *_]:
             path = {**os.environ, "PYTHONPATH": str(ROOT)}
             done = subprocess.run([sys.executable, *words[1:]], cwd=workplace.path, env=path)
             return int(done.returncode)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.entries import attribute, sums
-from benchmarks.runner.entry import Facts, Growth, Job, Side, Sizes
+from experiments.speed import decoding, sums
+from experiments.speed.measure import Facts, Growth, Job, Sizes
 from overheard.randomness import stream
 
 WIDE = {"inputs": 300, "hidden": 128, "classes": 10, "values": 2}
@@ -17,7 +18,7 @@ WIDE = {"inputs": 300, "hidden": 128, "classes": 10, "values": 2}
 
 def _decoding(sizes: Sizes, folder: Path) -> Job:
     """One full-batch round of a network, one attribute of all records."""
-    return attribute._max_entropy({**WIDE, **sizes}, folder)
+    return decoding._max_entropy({**WIDE, **sizes}, folder)
 
 
 def _decoding_parameters(sizes: Sizes, folder: Path) -> Job:
@@ -25,13 +26,11 @@ def _decoding_parameters(sizes: Sizes, folder: Path) -> Job:
     inputs = 20 if sizes["parameters"] < 10_000 else 100
     hidden = max(1, round((sizes["parameters"] - 10) / (inputs + 11)))
     chosen = {"records": 200, "inputs": inputs, "hidden": hidden, "classes": 10, "values": 2}
-    return attribute._max_entropy(chosen, folder)
+    return decoding._max_entropy(chosen, folder)
 
 
 def _messages(sizes: Sizes, folder: Path) -> Job:
     """Ten rounds of two clients, written and read."""
-    import shutil
-
     from overheard.transcript.store import Recorder, Recording
 
     model = stream(0, "bench", "model").normal(size=sizes["parameters"]).astype(np.float32)
@@ -49,9 +48,7 @@ def _messages(sizes: Sizes, folder: Path) -> Job:
 
 def _simulation(sizes: Sizes, folder: Path) -> Job:
     """Logistic regression of 50 inputs, 50 records a client, three rounds, recorded whole."""
-    import shutil
-
-    from benchmarks.frame import federation, people
+    from experiments.recordings import people, simulated
 
     config = {
         "data": {"source": "file"},
@@ -68,7 +65,7 @@ def _simulation(sizes: Sizes, folder: Path) -> Job:
     dataset = people(columns, classes=True)
 
     def run() -> Facts:
-        federation(config, dataset, folder / "run")
+        simulated(config, dataset, folder / "run")
         return {}
 
     return Job(run, before=lambda: shutil.rmtree(folder / "run", ignore_errors=True))
@@ -90,20 +87,20 @@ def _listening(sizes: Sizes, folder: Path) -> Job:
     return Job(run)
 
 
-GROWTHS = (
+CURVES = (
     Growth(
         "decoding-records",
         "decoding an attribute, MLP 300-128-10, one full-batch round",
         "records",
         (100, 316, 1000, 3162, 10_000),
         (30, 60),
-        Side("ours", _decoding),
-        "Up to 6,000 unknowns a Gram matrix is solved: its memory is records x effective rank, "
-        "and the rank is the number of records, so both are squared; its eigenvectors cost the "
-        "cube. Above, the first layer's equations are solved matrix-free: both linear in the "
-        "records, in the equations and in the number of iterations: the last point. 100,000 "
-        "records would need 200,000 equations, 80 billion operations an iteration, and are left "
-        "out. The slope over all points lies between the two laws.",
+        _decoding,
+        why="Up to 6,000 unknowns a Gram matrix is solved: its memory is records x effective "
+        "rank, and the rank is the number of records, so both are squared; its eigenvectors "
+        "cost the cube. Above, the first layer's equations are solved matrix-free: both "
+        "linear in the records, in the equations and in the number of iterations: the last "
+        "point. 100,000 records would need 200,000 equations, 80 billion operations an "
+        "iteration, and are left out. The slope over all points lies between the two laws.",
         time=2.0,
         memory=2.0,
     ),
@@ -113,11 +110,11 @@ GROWTHS = (
         "parameters",
         (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
         (300, 600),
-        Side("ours", _decoding_parameters),
-        "Per-record gradients are never built: a pass through the network and inner products of "
-        "its factors are linear in the parameters, in time and, by the factors (records x width) "
-        "and a few copies of the model, in memory. The solve does not depend on them, so that the "
-        "curve is flat at first.",
+        _decoding_parameters,
+        why="Per-record gradients are never built: a pass through the network and inner products "
+        "of its factors are linear in the parameters, in time and, by the factors (records x "
+        "width) and a few copies of the model, in memory. The solve does not depend on them, "
+        "so that the curve is flat at first.",
         time=1.0,
         memory=1.0,
     ),
@@ -127,10 +124,10 @@ GROWTHS = (
         "parameters",
         (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
         (300, 600),
-        Side("ours", _messages),
-        "Every byte is written, hashed twice, read and hashed once: linear. At small models the "
-        "index and fsync are all there is, so that the curve is flat at first. Memory is that of "
-        "the link that is read, which holds all rounds.",
+        _messages,
+        why="Every byte is written, hashed twice, read and hashed once: linear. At small models "
+        "the index and fsync are all there is, so that the curve is flat at first. Memory is "
+        "that of the link that is read, which holds all rounds.",
         time=1.0,
         memory=1.0,
     ),
@@ -140,14 +137,13 @@ GROWTHS = (
         "clients",
         (10, 100, 1000, 10_000),
         (5, 10),
-        Side("ours", _simulation),
-        "Training, truth and side knowledge are linear in the clients; so is memory, which is the "
-        "records themselves and their copies on the way to the disk. Below a thousand clients what "
-        "any recording costs (the libraries that write tables, a sync of each file) is most of "
-        "both, which lowers the slopes.",
+        _simulation,
+        why="Training, truth and side knowledge are linear in the clients; so is memory, which is "
+        "the records themselves and their copies on the way to the disk. Below a thousand "
+        "clients what any recording costs (the libraries that write tables, a sync of each "
+        "file) is most of both, which lowers the slopes.",
         time=1.0,
         memory=1.0,
-        most_gigabytes=4.0,
     ),
     Growth(
         "secure-aggregation-rounds",
@@ -155,8 +151,8 @@ GROWTHS = (
         "rounds",
         (10, 100, 1000),
         (2, 4),
-        Side("ours", _listening),
-        "One round after the other is read and let go: time is linear, memory does not grow.",
+        _listening,
+        why="One round after the other is read and let go: time is linear, memory does not grow.",
         time=1.0,
         memory=0.0,
     ),

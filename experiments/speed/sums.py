@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.runner.entry import Entry, Facts, Job, Opponent, Side, Sizes
+from experiments.speed.measure import Comparison, Facts, Job, Party, Sizes
 from overheard.randomness import stream
 
 Array = NDArray[Any]
@@ -90,7 +90,7 @@ def _shadows(sizes: Sizes, folder: Path) -> Job:
     import torch
     from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-    from benchmarks.entries.plain_torch import train
+    from experiments.speed.simulation import train
     from overheard.attacks.papers.kerkouche2023 import Options, train_detector
     from overheard.programs.networks import initial
 
@@ -113,7 +113,7 @@ def _shadows(sizes: Sizes, folder: Path) -> Job:
                 x[0], y[0] = own[0], label[0]
             with torch.no_grad():
                 vector_to_parameters(theta.clone(), net.parameters())
-            train(net, loss, x, y, BATCH, RATE)
+            train(net, loss, x, y)
             with torch.no_grad():
                 made[k] = (theta - parameters_to_vector(net.parameters())).numpy()
         return made, has
@@ -184,37 +184,29 @@ def _algebra(sizes: Sizes, folder: Path) -> Job:
     return Job(run)
 
 
-ENTRIES = (
-    Entry(
+LINES = (
+    Comparison(
         "secure-aggregation",
         "secure aggregation, one round, 6,000 auxiliary records, LeNet (21,840 parameters)",
-        Side("ours", _matched_filter),
-        (
-            Opponent(
-                Side("12,000 shadow updates one at a time, detector by SGD", _shadows),
-                goal=50,
-                note="clients of 30 records; a round in the middle of a recording",
-            ),
-        ),
+        _matched_filter,
+        Party("12,000 shadow updates one at a time, detector by SGD", _shadows),
         {"auxiliary": 6000, "shard": 30, "shadows_shown": 120},
         {"auxiliary": 100, "shard": 10, "shadows_shown": 20},
+        goal=150,
+        note="clients of 30 records; a round in the middle of a recording",
     ),
-    Entry(
+    Comparison(
         "mixed-model",
         "who has the property: posterior over sets, N = 200 clients, 300 rounds",
-        Side("ours", _mixed),
-        (
-            Opponent(
-                Side("PROLIN's relaxed optimisation (3000 steps)", _relaxed),
-                goal=20,
-                note="A tenth of the steps is timed and scaled. Not the same answer: the "
-                "relaxation gives one point, ours a posterior with its marginal likelihood, by "
-                "expectation propagation at the few noise levels that are plausible. The limit "
-                "shown is the likelihood of nobody alone, at all noise levels.",
-            ),
-        ),
+        _mixed,
+        Party("PROLIN's relaxed optimisation (3000 steps)", _relaxed),
         {"clients": 200, "rounds": 300, "steps": 3000, "steps_shown": 300},
         {"clients": 10, "rounds": 15, "steps": 20, "steps_shown": 20},
-        Side("the likelihood of nobody alone", _algebra),
+        goal=20,
+        limit=_algebra,
+        note="A tenth of the steps is timed and scaled. Not the same answer: the relaxation gives "
+        "one point, ours a posterior with its marginal likelihood, by expectation propagation at "
+        "the few noise levels that are plausible. What is possible is the likelihood of nobody "
+        "alone, at all noise levels.",
     ),
 )

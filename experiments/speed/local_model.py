@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.runner.entry import Entry, Facts, Job, Opponent, Side, Sizes
+from experiments.speed.measure import Comparison, Facts, Job, Party, Sizes
 from overheard.randomness import stream
 
 Array = NDArray[np.float64]
@@ -109,27 +109,27 @@ def _products(sizes: Sizes, folder: Path) -> Job:
     return Job(run)
 
 
-ENTRIES = (
-    Entry(
+NOTE = (
+    "On one thread the matrix products of the training are the work, and they are the same "
+    "products for one client or for twenty: batching saves only what Python and autograd add to "
+    "them. What is possible is the bare products. Twenty clients in one product were slower than "
+    "one at a time (their activations leave the cache); two at a time and one fused step of Adam "
+    "are what is measured."
+)
+SIZES = {"clients": 20, "rounds": 300, "parameters": 61, "hidden": 1000, "steps": 6}
+SIZES |= {"search_steps": 3, "clients_shown": 20}
+QUICK = {"clients": 3, "rounds": 10, "parameters": 5, "hidden": 8, "steps": 3}
+QUICK |= {"search_steps": 2, "clients_shown": 2}
+LINES = (
+    Comparison(
         "learned-map",
         "learned map (xu2021): 20 clients together, 61 parameters, 300 messages, 1000 hidden units",
-        Side("ours", _learned_together),
-        (
-            Opponent(
-                Side("one client at a time, torch.nn and Adam", _learned_one_by_one),
-                goal=3,
-                note="On one thread the matrix products of the training are the work, and they "
-                "are the same products for one client or for twenty: batching saves only what "
-                "Python and autograd add to them. The ratio at the limit is that of the bare "
-                "products. Twenty clients in one product were slower than one at a time (their "
-                "activations leave the cache); two at a time and one fused step of Adam are "
-                "what is measured.",
-            ),
-        ),
-        {"clients": 20, "rounds": 300, "parameters": 61, "hidden": 1000, "steps": 6}
-        | {"search_steps": 3, "clients_shown": 20},
-        {"clients": 3, "rounds": 10, "parameters": 5, "hidden": 8, "steps": 3}
-        | {"search_steps": 2, "clients_shown": 2},
-        Side("the matrix products alone", _products),
+        _learned_together,
+        Party("one client at a time, torch.nn and Adam", _learned_one_by_one),
+        SIZES,
+        QUICK,
+        goal=1.5,
+        limit=_products,
+        note=NOTE,
     ),
 )

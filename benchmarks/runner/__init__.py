@@ -1,1 +1,0 @@
-"""Measures comparisons and growth curves, one process at a time."""
