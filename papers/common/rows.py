@@ -11,7 +11,7 @@ from typing import Any
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.files import write_durably
-from overheard.foreign.notation import read_json
+from overheard.foreign.files import read_json
 from overheard.origin import origin
 
 

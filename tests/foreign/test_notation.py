@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overheard.errors import FixConfig, FixRecording
-from overheard.foreign.notation import parse_json, read_toml
+from overheard.foreign.files import parse_json, read_toml
 
 pytestmark = pytest.mark.slow
 

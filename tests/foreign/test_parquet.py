@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from overheard.errors import FixData
-from overheard.foreign.parquet import read_parquet
+from overheard.foreign.tables import read_parquet
 
 TABLE = pa.table(
     {

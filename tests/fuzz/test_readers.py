@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from scripts import load
 
 from overheard.errors import OverheardError
-from overheard.foreign.notation import parse_json
+from overheard.foreign.files import parse_json
 from overheard.programs.trees.model import read_growing, read_model
 from overheard.recorders.folder import read_arrays as read_checkpoint
 from overheard.transcript.side import read_tables

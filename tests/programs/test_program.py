@@ -142,9 +142,9 @@ def test_a_layout_of_its_own_is_for_releases_only(tmp_path):
         recorder.round(0, arrays, {"a": {"other": np.zeros(1)}})
     index = tmp_path / "run" / "wire" / "index.jsonl"
     lines = [json.loads(line.split(" ", 1)[1]) for line in index.read_text().splitlines()]
-    for wrong in ([["other", "F64", [3]]], [["other", "F64"]], "x", [["other", "F64", [1]]] * 2):
+    for wrong in ([["other", "F64", [300]]], [["other", "F64"]], "x", [["other", "F64", [1]]] * 2):
         broken = json.loads(json.dumps(lines[1]))
-        broken["messages"][1][5] = wrong
+        broken["messages"][1][2] = wrong
         with pytest.raises(FixRecording, match="round 0 is not valid"):
             parse_round(tmp_path / "run" / "wire", broken)
     index.write_text(_signed(index.read_text().replace('"release"', '"model"')))

@@ -107,10 +107,10 @@ def check(place: Path) -> None:
     assert verify(place / "run").sound
     recording = Recording.open(place / "run")
     recorded = {
-        f"{who}-{digest}"
+        f"{who}-{digest(arrays)}"
         for heard in recording.rounds
-        for (way, who), (_, _, digest) in heard.spans.items()
-        if way == "returned"
+        for who in heard.participants or ()
+        for arrays in recording.messages(heard, [("returned", who)])
     }
     assert recorded == {p.name for p in (place / "digests").iterdir()}
     assert len(recorded) == 4

@@ -34,11 +34,12 @@ def digests(folder: Path) -> set[str]:
 
 
 def recorded_digests(run: Path) -> set[str]:
+    recording = Recording.open(run)
     return {
-        f"{who}-{digest}"
-        for heard in Recording.open(run).rounds
-        for (way, who), (_, _, digest) in heard.spans.items()
-        if way == "returned"
+        f"{who}-{app.digest(arrays)}"
+        for heard in recording.rounds
+        for who in heard.participants or ()
+        for arrays in recording.messages(heard, [("returned", who)])
     }
 
 

@@ -16,7 +16,7 @@ import pytest
 from overheard.attacks import attack_named
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
-from overheard.foreign.columns import unpack_columns
+from overheard.foreign.tables import unpack_columns
 from overheard.programs.records import Records
 from overheard.randomness import stream
 from overheard.transcript.knowledge import BatchOrder, CandidatePool, Labels, Link, PublicRecords

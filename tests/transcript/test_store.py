@@ -21,7 +21,7 @@ from hypothesis.extra import numpy as hnp
 from patience import PATIENCE
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording
-from overheard.foreign.columns import pack_columns
+from overheard.foreign.tables import pack_columns
 from overheard.programs.records import Records
 from overheard.transcript.ledger import INDEX
 from overheard.transcript.side import read_tables, write_tables
@@ -304,7 +304,7 @@ def reshaped(entries: list[Any]) -> None:
         (at_line(0, payload="secrets"), "the header needs a payload"),
         (at_line(0, about=[]), "the header needs a payload .* and an about"),
         (at_line(0, kind="round"), "has no header line"),
-        (at_line(1, head="x"), "the line of round 0 is not valid"),
+        (at_line(1, size="x"), "the line of round 0 is not valid"),
         (swapped, "round 0 is listed after round 1"),
         (reshaped, "the arrays of round 1 differ in name, type or shape from those of round 0"),
     ],

@@ -22,7 +22,6 @@ from overheard.transcript.knowledge import (
     SuspectedBehaviour,
     TargetRecord,
 )
-from overheard.transcript.side import read_tables, write_tables
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import LOCAL_MODEL, Target, client_property
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
@@ -263,10 +262,3 @@ def test_a_guess_is_checked() -> None:
         good: dict[str, Any] = {"probabilities": half, "chosen": (True, False), "clients": clients}
         with pytest.raises(FixData):
             ClientProperty(**(good | bad))
-
-
-def test_an_image_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = write_tables({"a": Records({"image": np.zeros((4, 8), np.uint8)})})
-    monkeypatch.setattr("overheard.foreign.columns.MAX_TABLE_NUMBERS", 31)
-    with pytest.raises(FixRecording, match="4 images of 8 numbers: too many"):
-        read_tables(raw)

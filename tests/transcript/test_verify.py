@@ -69,7 +69,7 @@ def test_every_file_that_is_missing_or_has_another_length_is_named(run: Path, ch
 def test_a_stray_file_is_named(run: Path, folder: str, name: str) -> None:
     (run / folder / name).write_text("left behind")
     (problem,) = verify(run).problems
-    assert problem == f"{run / folder / name}: is not listed in the index; remove it"
+    assert problem.startswith(f"{run / folder / name}: is not listed in the index; remove it")
 
 
 def test_a_link_in_place_of_a_file_is_named(run: Path, tmp_path: Path) -> None:
@@ -173,4 +173,4 @@ def test_an_index_that_was_cut_short_is_damage_where_that_can_be_told(run: Path)
     index.write_bytes(b"".join(lines[:-3]))
     problems = verify(run).problems
     assert len(problems) == 2
-    assert all("leaves one file at most; restore the index" in p for p in problems)
+    assert all("or restore the index from a copy" in p for p in problems)

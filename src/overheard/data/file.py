@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, FixData
 from overheard.foreign.files import read_bounded
-from overheard.foreign.parquet import read_parquet
 from overheard.foreign.shown import short
-from overheard.foreign.texts import CsvFormat, read_csv
+from overheard.foreign.tables import CsvFormat, read_csv, read_parquet
 from overheard.programs.records import Records, as_column
 
 NOBODYS = "__nobody__"

@@ -28,8 +28,8 @@ from overheard.evaluation.intervals import Changed, by_interval, by_record, by_s
 from overheard.evaluation.notes import few
 from overheard.evaluation.record import Audit, Failed, Finding, Part, Pooled, Skipped, first_wrong
 from overheard.evaluation.scoring import Scored
+from overheard.foreign.files import read_json
 from overheard.foreign.limits import check
-from overheard.foreign.notation import read_json
 from overheard.questions.question import Topic
 
 TOGETHER = 0.98

@@ -21,7 +21,7 @@ from overheard.errors import FixConfig
 from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.contract import Defence
 from overheard.federation.server import Mean, ServerRule, WeightedMean, parse_rule
-from overheard.foreign.notation import read_toml
+from overheard.foreign.files import read_toml
 from overheard.foreign.shown import short
 from overheard.programs.orders import Shuffle
 from overheard.programs.program import Settings, families, settings_of

@@ -37,8 +37,7 @@ from overheard.federation.plan import Plan, load_data, plan
 from overheard.federation.pool import apart, together
 from overheard.federation.properties import Properties, holding, misbehaving
 from overheard.federation.simulate import client_shards, trained_on
-from overheard.foreign.files import inside
-from overheard.foreign.notation import read_toml
+from overheard.foreign.files import inside, read_toml
 from overheard.foreign.shown import short, visible
 from overheard.programs.program import Program, Settings, family_named
 from overheard.programs.recipe import Dense, Layout, Loss, Module, Recipe, Target

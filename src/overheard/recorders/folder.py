@@ -13,9 +13,8 @@ from pydantic import Field
 
 from overheard.errors import FixConfig, FixData
 from overheard.federation.federation import checked
-from overheard.foreign.files import inside, opened, read_bounded
+from overheard.foreign.files import inside, opened, read_bounded, read_toml
 from overheard.foreign.limits import check
-from overheard.foreign.notation import read_toml
 from overheard.programs.records import Spec
 from overheard.recorders.recorder import EVERYBODY, Recorder
 from overheard.transcript.messages import releases_arrays

@@ -36,8 +36,8 @@ from pydantic import Field, field_validator
 
 from overheard.errors import FixConfig
 from overheard.federation.federation import checked, parse_config
+from overheard.foreign.files import read_toml
 from overheard.foreign.limits import check
-from overheard.foreign.notation import read_toml
 from overheard.programs.records import Spec
 
 CELL_FORMAT = 1

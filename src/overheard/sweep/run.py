@@ -21,8 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from overheard.data.source import add_sources, added
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.files import sole_writer, write_durably
-from overheard.foreign.files import read_bounded
-from overheard.foreign.notation import read_json
+from overheard.foreign.files import read_bounded, read_json
 from overheard.sweep.grid import Cell, SweepConfig, cells
 from overheard.workers import in_processes, on_cluster
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.files import replace_durably
-from overheard.foreign.notation import read_json
+from overheard.foreign.files import read_json
 from overheard.sweep.grid import SweepConfig, cells, parse_sweep
 from overheard.sweep.run import read_result
 

@@ -20,9 +20,8 @@ from typing import Any
 
 from overheard.errors import FixData, FixRecording
 from overheard.files import OPEN, PRIVATE, new_folder, sync_folder, write_durably
-from overheard.foreign.files import opened, read_bounded
+from overheard.foreign.files import opened, parse_json, read_bounded
 from overheard.foreign.limits import check
-from overheard.foreign.notation import parse_json
 from overheard.foreign.shown import short
 
 INDEX = "index.jsonl"

@@ -1,30 +1,27 @@
-"""One round's messages in one safetensors file, readable client by client.
+"""One round's messages in one safetensors file, of which any client's can be read alone.
 
-The container is the safetensors format (8 bytes of header length, a JSON header, raw
-little-endian arrays). It is written here array by array so that the arrays of one message lie
-side by side: reading one client's message is one seek and one read, checked by its own digest,
-and touches nobody else's bytes.
+The index says which messages a file holds and of which arrays they are made, in their order; the
+file's own header must say the same, which is checked together with the file's digest before the
+first message is read. So a message is found by counting, and no other client's is read for it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from io import BufferedReader
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     Field,
     StrictFloat,
     StrictInt,
@@ -34,10 +31,10 @@ from pydantic import (
 
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.files import write_durably
-from overheard.foreign.files import opened
+from overheard.foreign.files import opened, parse_json
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short, visible
-from overheard.transcript.ledger import INDEX, Entry, listed_file
+from overheard.transcript.ledger import INDEX, Entry, listed_file, sound_file
 
 Array = NDArray[np.floating[Any]]
 RELEASE = "release"
@@ -71,17 +68,10 @@ Key = tuple[str, str]
 """A message of a round: its direction (sent, returned, total) and its client ("": all)."""
 Layout = list[tuple[str, str, tuple[int, ...]]]
 """Name, safetensors dtype and shape of each array of a message, in their order."""
-_DTYPES: dict[str, np.dtype[Any]] = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "I64": np.dtype("<i8"),
-    "I32": np.dtype("<i4"),
-    "U8": np.dtype("u1"),
-    "BOOL": np.dtype("?"),
-}
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
-_CLIENT = "[A-Za-z0-9][A-Za-z0-9 _.+-]{0,99}"
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1"}
+_DTYPES |= {"BOOL": "?"}
+_CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
+_CLIENT = re.compile(r"\w[^:/\\]{0,98}[^:/\\\s]|\w")  # and printable
 TOTAL = ("total", "")
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
 MAX_ROUND = 10**15
@@ -94,30 +84,26 @@ MAX_SIDE = 1 << 53
 class Round:
     """A checked index line: which messages a round's file holds and where each lies.
 
-    ``spans``: where a message begins and ends, and its digest. ``layout``: of the first message;
-    ``layouts``: of each, which differ only in releases of programs and in totals.
+    ``spans``: where a message begins and ends, after the ``head`` of the file. ``layout``: of the
+    first message; ``layouts``: of each, which differ only in releases of programs and in totals.
     ``participants``: who took part; None where only a total was heard and nobody said of whom.
+    ``names``: what a client is called in the file, where that is not its name here.
     """
 
     number: int
     file: Entry
     head: int
     layout: Layout
-    spans: Mapping[Key, tuple[int, int, str]]
+    spans: Mapping[Key, tuple[int, int]]
     layouts: Mapping[Key, Layout]
     weights: Mapping[str, float]
     participants: tuple[str, ...] | None
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def aggregated(self) -> bool:
         """Whether it holds a total in place of what each client returned."""
         return TOTAL in self.spans
-
-    @property
-    def mixed(self) -> bool:
-        """Whether a message has a layout of its own."""
-        each = self.layouts.items()
-        return any(layout != layout_for(self.layout, way) for (way, _), layout in each)
 
     def renamed(self, names: Mapping[str, str]) -> Round:
         """The same round, its clients called otherwise; the messages lie where they lay."""
@@ -128,17 +114,29 @@ class Round:
             layouts={(way, names.get(c, c)): of for (way, c), of in self.layouts.items()},
             weights={names.get(c, c): weight for c, weight in self.weights.items()},
             participants=None if who is None else tuple(names.get(c, c) for c in who),
+            names={new: old for old, new in names.items()},
         )
+
+
+def _named(client: object) -> str:
+    shown = isinstance(client, str) and client.isprintable() and visible(client) == client
+    if isinstance(client, str) and shown and _CLIENT.fullmatch(client):
+        return client
+    raise ValueError(
+        f"client name {short(client)} is not allowed; use at most 100 printable letters, "
+        "without : / and \\, the first a letter or digit, the last no space"
+    )
 
 
 def check_client(client: object, where: object = None) -> str:
     """A client's name, if it is one that can stand in a recording; ``where``: the file of one,
     perhaps a stranger's, in which it stands already."""
-    if not isinstance(client, str) or not re.fullmatch(_CLIENT, client):
-        said = f"client name {short(client)} is not allowed; use letters, digits, space, _ . + - "
-        said += "(<= 100)"
-        raise FixConfig(said) if where is None else FixRecording(f"{where}: {said}")
-    return client
+    try:
+        return _named(client)
+    except ValueError as error:
+        if where is None:
+            raise FixConfig(str(error)) from None
+        raise FixRecording(f"{where}: {error}") from None
 
 
 def layout_of(arrays: Arrays) -> Layout:
@@ -162,8 +160,20 @@ def layout_for(layout: Layout, direction: str) -> Layout:
     return [(n, "F64", k) for n, _, k in layout] if direction == TOTAL[0] else layout
 
 
-def _length(layout: Layout) -> int:
-    return sum(prod(shape) * _DTYPES[code].itemsize for _, code, shape in layout)
+def _bytes(code: str, shape: tuple[int, ...]) -> int:
+    return prod(shape) * np.dtype(_DTYPES[code]).itemsize
+
+
+def _header(layouts: Mapping[Key, Layout]) -> dict[str, Any]:
+    """What the header of a safetensors file says that holds these messages one after the other."""
+    header: dict[str, Any] = {}
+    end = 0
+    for (direction, client), layout in layouts.items():
+        for name, code, shape in layout:
+            begin, end = end, end + _bytes(code, shape)
+            about = {"dtype": code, "shape": list(shape), "data_offsets": [begin, end]}
+            header[f"{direction}:{client}:{name}"] = about
+    return header
 
 
 def write_round(
@@ -174,65 +184,34 @@ def write_round(
     ``sent`` with client ``""`` is a broadcast, ``total`` with client ``""`` the sum of the round's
     updates. All messages must have one layout, but a total is float64; or, ``free``, each its own.
     """
-    layout: Layout | None = None
-    header: dict[str, Any] = {}
-    index: list[list[Any]] = []
-    parts: list[list[memoryview]] = []
-    end = 0
-    for (direction, client), arrays in messages.items():
-        here = layout_of(arrays)
-        layout = here if layout is None else layout
-        differs = here != layout_for(layout, direction)
+    layouts = {key: layout_of(arrays) for key, arrays in messages.items()}
+    layout = next(iter(layouts.values()))
+    listed: list[list[Any]] = []
+    for (direction, client), own in layouts.items():
+        differs = own != layout_for(layout, direction)
         if differs and not free:
             raise FixData(
                 f"round {number}: the message {direction} {client or 'to all'} has arrays "
-                f"{_words(here)} where the first message has {_words(layout)}"
+                f"{_words(own)} where the first message has {_words(layout)}"
             )
-        start, blobs = end, []
-        for (name, code, shape), array in zip(here, arrays.values(), strict=True):
-            blob = np.ascontiguousarray(array, _DTYPES[code]).reshape(-1).view(np.uint8).data
-            header[f"{direction}:{client}:{name}"] = {
-                "dtype": code,
-                "shape": shape,
-                "data_offsets": [end, end + blob.nbytes],
-            }
-            end += blob.nbytes
-            blobs.append(blob)
-        index.append([direction, client, start, end, here if differs else None])
-        parts.append(blobs)
-    text = json.dumps(header, separators=(",", ":")).encode()
+        listed.append([direction, client, own] if differs else [direction, client])
+    text = json.dumps(_header(layouts), separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     if len(text) > MAX_HEADER_BYTES:
         raise FixData(
-            f"round {number}: {len(header)} arrays need a header of {len(text)} bytes, more than "
-            f"the {MAX_HEADER_BYTES} that safetensors allows; record fewer clients a round"
+            f"round {number}: its arrays need a header of {len(text)} bytes, more than "
+            f"{MAX_HEADER_BYTES}; record fewer clients a round"
         )
-    head = len(text).to_bytes(8, "little") + text
+    blobs = (
+        np.ascontiguousarray(array, _DTYPES[code]).reshape(-1).view(np.uint8).data
+        for key, arrays in messages.items()
+        for (_, code, _), array in zip(layouts[key], arrays.values(), strict=True)
+    )
     name = f"round-{number:06d}.safetensors"
-    # The file's digest is made while it is written, the messages' own in a second thread meanwhile.
-    with ThreadPoolExecutor(1) as aside:
-        digests = aside.submit(lambda: [_digest_of(blobs) for blobs in parts])
-        sha256, size = write_durably(folder / name, [head, *chain.from_iterable(parts)])
-    for message, digest in zip(index, digests.result(), strict=True):
-        own = message.pop()
-        message += [digest] if own is None else [digest, own]
-    return {
-        "kind": "round",
-        "round": number,
-        "file": name,
-        "size": size,
-        "sha256": sha256,
-        "head": len(head),
-        "layout": layout or [],
-        "messages": index,
-    }
-
-
-def _digest_of(blobs: Iterable[bytes | memoryview]) -> str:
-    digest = hashlib.sha256()
-    for blob in blobs:
-        digest.update(blob)
-    return digest.hexdigest()
+    head = [len(text).to_bytes(8, "little"), text]
+    sha256, size = write_durably(folder / name, chain(head, blobs))
+    about = {"kind": "round", "round": number, "layout": layout, "messages": listed}
+    return {**about, "file": name, "size": size, "sha256": sha256}
 
 
 def _words(layout: Layout) -> str:
@@ -249,7 +228,7 @@ def _possible(layout: Layout) -> Layout:
     return layout
 
 
-_Client = Annotated[StrictStr, Field(pattern=f"^{_CLIENT}$")]
+_Client = Annotated[StrictStr, AfterValidator(_named)]
 _Side = Annotated[StrictInt, Field(ge=0, le=MAX_SIDE)]
 _Array = tuple[
     Annotated[StrictStr, Field(max_length=MAX_NAME)],
@@ -257,17 +236,8 @@ _Array = tuple[
     Annotated[tuple[_Side, ...], Field(max_length=MAX_SIDES)],
 ]
 _Layout = Annotated[list[_Array], AfterValidator(_possible)]
-_Message = Annotated[
-    tuple[
-        Annotated[StrictStr, Field(pattern="^(sent|returned|total)$")],
-        Annotated[StrictStr, Field(pattern=f"^({_CLIENT})?$")],
-        StrictInt,
-        StrictInt,
-        Annotated[StrictStr, Field(pattern="^[0-9a-f]{64}$")],
-        _Layout | None,
-    ],
-    BeforeValidator(lambda row: [*row, None] if isinstance(row, list) and len(row) == 5 else row),
-]
+_Way = Annotated[StrictStr, Field(pattern="^(sent|returned|total)$")]
+_Who = Annotated[StrictStr, AfterValidator(lambda who: who and _named(who))]
 
 
 class _Line(BaseModel):
@@ -276,30 +246,33 @@ class _Line(BaseModel):
     number: Annotated[StrictInt, Field(alias="round", ge=0, le=MAX_ROUND)]
     file: StrictStr
     size: StrictInt
-    head: Annotated[StrictInt, Field(ge=8, le=8 + MAX_HEADER_BYTES)]
     layout: _Layout
-    messages: list[_Message]
+    messages: list[tuple[_Way, _Who] | tuple[_Way, _Who, _Layout]]
     weights: dict[_Client, Annotated[StrictFloat, Field(ge=0, le=MAX_SIDE)]]
     participants: list[_Client] | None = []
 
 
-def parse_round(folder: Path, entry: Entry) -> Round:
-    """An index line of kind ``round``, every field checked: the index may be a stranger's."""
+def parse_round(folder: Path, entry: Entry, free: bool = True) -> Round:
+    """An index line of kind ``round``, every field checked: the index may be a stranger's.
+
+    ``free``: messages may have layouts of their own.
+    """
     try:
         line = _Line.model_validate(entry)
-        spans: dict[Key, tuple[int, int, str]] = {}
+        spans: dict[Key, tuple[int, int]] = {}
         layouts: dict[Key, Layout] = {}
-        expected = 0
-        for way, who, start, end, digest, own in line.messages:
-            key, layout = (way, who), layout_for(line.layout, way) if own is None else own
-            if key in spans or (way == "returned" and not who) or (way == "total" and who):
+        end = 0
+        for way, who, *own in line.messages:
+            if (way, who) in spans or (way == "returned" and not who) or (way == "total" and who):
                 raise ValueError(f"message {way!r} of {who!r} is not allowed or stands twice")
-            if (start, end) != (expected, expected + _length(layout)):
-                raise ValueError(f"message {way!r} of {who!r} is not where its layout puts it")
-            spans[key], layouts[key] = (start, end, digest), layout
-            expected = end
-        if line.head + expected != line.size:
-            raise ValueError(f"messages end at {line.head + expected} of {line.size} bytes")
+            if own and not free:
+                raise ValueError("a message has a layout of its own; only releases of programs may")
+            layout = own[0] if own else layout_for(line.layout, way)
+            begin, end = end, end + sum(_bytes(code, shape) for _, code, shape in layout)
+            spans[way, who], layouts[way, who] = (begin, end), layout
+        head = line.size - end
+        if not 8 <= head <= 8 + MAX_HEADER_BYTES:
+            raise ValueError(f"its messages take {end} bytes of a file of {line.size}")
         participants = _participants(line, spans)
     except ValueError as error:
         why = str(error)
@@ -311,9 +284,7 @@ def parse_round(folder: Path, entry: Entry) -> Round:
             f"{folder / INDEX}: the line of round {short(entry.get('round'))} is not valid: {why}"
         ) from error
     file = {key: entry.get(key) for key in ("file", "size", "sha256")}
-    return Round(
-        line.number, file, line.head, line.layout, spans, layouts, line.weights, participants
-    )
+    return Round(line.number, file, head, line.layout, spans, layouts, line.weights, participants)
 
 
 def _participants(line: _Line, spans: Mapping[Key, Any]) -> tuple[str, ...] | None:
@@ -330,11 +301,25 @@ def _participants(line: _Line, spans: Mapping[Key, Any]) -> tuple[str, ...] | No
     return tuple(line.participants)
 
 
+def check_round(folder: Path, entry: Round) -> None:
+    """Refuse a round's file whose bytes, or whose own header, are not what the index says."""
+    path = sound_file(folder, entry.file)
+    with opened(path) as (file, _):
+        raw = BufferedReader(file).read(entry.head)
+    said = parse_json(raw[8:], path) if int.from_bytes(raw[:8], "little") + 8 == len(raw) else None
+    listed = {(way, entry.names.get(c, c)): layout for (way, c), layout in entry.layouts.items()}
+    if said != _header(listed):
+        raise FixRecording(
+            f"{path}: its header does not say what the index says of its arrays; restore both from "
+            "a copy"
+        )
+
+
 def read_messages(
     folder: Path, entry: Round, wanted: Iterable[Key]
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """The arrays of these messages of a round, one after the other, each checked by its digest;
-    nothing else is read."""
+    """The arrays of these messages of a round, one after the other; nothing else is read. Whether
+    the file is sound, `check_round` says."""
     keys = list(wanted)
     path = listed_file(folder, entry.file)
     for direction, client in keys:
@@ -343,32 +328,13 @@ def read_messages(
                 f"{folder / INDEX}: round {entry.number} has no message {direction} "
                 f"{client or 'to all'}"
             )
-        start, end, _ = entry.spans[direction, client]
-        check("message_bytes", end - start, path)
+        begin, end = entry.spans[direction, client]
+        check("message_bytes", end - begin, path)
     with opened(path) as (file, _):
-        for direction, client in keys:
-            start, end, digest = entry.spans[direction, client]
-            file.seek(entry.head + start)
-            raw = b"".join(_chunks(file, end - start))
-            if hashlib.sha256(raw).hexdigest() != digest:
-                raise FixRecording(
-                    f"{path}: the message {direction} {client or 'to all'} does not match the "
-                    "index; restore the file from a copy"
-                )
-            yield dict(_arrays(entry.layouts[direction, client], raw))
-
-
-def _chunks(file: IO[bytes], count: int) -> Iterator[bytes]:
-    """The next ``count`` bytes, and not one more: no read-ahead into the neighbour's."""
-    while count > 0 and (chunk := file.read(count)):
-        yield chunk
-        count -= len(chunk)
-
-
-def _arrays(layout: Layout, raw: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
-    """The named arrays of a message's bytes."""
-    start = 0
-    for name, code, shape in layout:
-        dtype, count = _DTYPES[code], prod(shape)
-        yield name, np.frombuffer(raw, dtype, count, start).reshape(shape)
-        start += count * dtype.itemsize
+        whole = BufferedReader(file)
+        for key in keys:
+            whole.seek(entry.head + entry.spans[key][0])
+            yield {
+                name: np.frombuffer(whole.read(_bytes(code, shape)), _DTYPES[code]).reshape(shape)
+                for name, code, shape in entry.layouts[key]
+            }

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixData, FixRecording
-from overheard.foreign.columns import pack_columns, unpack_columns
+from overheard.foreign.files import parse_json
 from overheard.foreign.limits import check
-from overheard.foreign.notation import parse_json
+from overheard.foreign.tables import pack_columns, unpack_columns
 from overheard.programs.records import Records, as_column
 from overheard.transcript.ledger import (
     INDEX,

@@ -31,6 +31,7 @@ from overheard.transcript.messages import (
     Key,
     Round,
     check_client,
+    check_round,
     layout_of,
     parse_round,
     read_messages,
@@ -40,7 +41,7 @@ from overheard.transcript.messages import (
 )
 from overheard.transcript.side import SEED, Shelf, SideWriter
 
-FORMAT = 3
+FORMAT = "overheard 1"
 
 
 class Recorder(SideWriter):
@@ -150,6 +151,7 @@ class Recording:
     digest: str
     beside: Path
     shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    _sound: set[int] = field(default_factory=set, compare=False, repr=False)
 
     @staticmethod
     def open(path: str | Path, beside: str | Path | None = None) -> Recording:
@@ -170,7 +172,7 @@ class Recording:
         if header.get("format") != FORMAT:
             raise FixRecording(
                 f"{root}: is of format {short(header.get('format'))}, and this version reads "
-                f"format {FORMAT} only; record again, or use the version that recorded it"
+                f"{FORMAT} only; record again, or use the version that recorded it"
             )
         if header.get("payload") not in PAYLOADS or not isinstance(header.get("about"), dict):
             raise FixRecording(
@@ -178,17 +180,11 @@ class Recording:
                 "and an about"
             )
         check("rounds", len(ledger.entries), root)
-        rounds = tuple(
-            parse_round(root / "wire", e) for e in ledger.entries if e["kind"] == "round"
-        )
+        free = releases_arrays(header["payload"])
+        listed = [entry for entry in ledger.entries if entry["kind"] == "round"]
+        rounds = tuple(parse_round(root / "wire", entry, free) for entry in listed)
         if len({entry.file["file"] for entry in rounds}) < len(rounds):
             raise FixRecording(f"{root / 'wire' / INDEX}: two rounds have one file")
-        free = releases_arrays(header["payload"])
-        if not free and any(entry.mixed for entry in rounds):
-            raise FixRecording(
-                f"{root / 'wire' / INDEX}: a message has a layout of its own; only "
-                "releases of programs may"
-            )
         for before, entry in pairwise(rounds):
             if entry.layout != before.layout and not free:
                 raise FixRecording(
@@ -300,7 +296,11 @@ class Recording:
             yield entry, sent, total
 
     def messages(self, entry: Round, wanted: Iterable[Key]) -> Iterator[dict[str, NDArray[Any]]]:
-        """The arrays of these messages of a round, one after the other."""
+        """The arrays of these messages of a round, one after the other. The file is checked once,
+        before anything of it is used."""
+        if entry.number not in self._sound:
+            check_round(self.path / "wire", entry)
+            self._sound.add(entry.number)
         return read_messages(self.path / "wire", entry, wanted)
 
     @cached_property

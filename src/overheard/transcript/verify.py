@@ -1,4 +1,9 @@
-"""Is every byte of a recording what its index says? Names each file that is not."""
+"""Is every byte of a recording what its index says? And what is left of one where it is not?
+
+`verify` names each file that is damaged. `salvage` makes a recording of its own of what is sound:
+nothing is mended and nothing is guessed, a line or a file whose digest is wrong is left out, and so
+is what only it could have described. Without a whole header nothing can be made of the rest.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +16,18 @@ from pathlib import Path
 
 from overheard.errors import FixRecording
 from overheard.files import OPEN, PRIVATE
-from overheard.foreign.files import read_bounded
-from overheard.foreign.notation import parse_json
+from overheard.foreign.files import parse_json, read_bounded
 from overheard.transcript.ledger import (
     FOLDERS,
     INDEX,
     Entry,
-    Ledger,
     LedgerWriter,
     chained,
+    listed_file,
     read_ledger,
     sound_file,
 )
-from overheard.transcript.messages import parse_round
+from overheard.transcript.messages import check_round, parse_round
 from overheard.transcript.store import Recording
 
 
@@ -58,13 +62,13 @@ def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
     problems: list[str] = []
     unfinished: list[str] = []
     files = rounds = 0
+    finished = False  # as wire/ is, which a recorder closes last
     try:
         rounds = len(Recording.open(root, beside).rounds)
     except FixRecording as error:
         problems.append(str(error))
-    closed: dict[str, bool] = {}
-    places = [root / name if name == "wire" else Path(beside or root) / name for name in FOLDERS]
-    for folder in places:
+    for name in FOLDERS:
+        folder = root / name if name == "wire" else Path(beside or root) / name
         if not folder.is_dir():
             continue
         try:
@@ -72,30 +76,43 @@ def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
         except FixRecording as error:
             problems.append(str(error))
             continue
-        closed[folder.name] = ledger.closed
+        finished = ledger.closed if name == "wire" else finished
         if ledger.torn and (ledger.closed or not _may_be_torn(ledger.rest)):
             problems.append(f"{folder / INDEX}: its end is damaged; restore the file from a copy")
-        elif not ledger.closed and closed.get("wire", False) and folder.name != "wire":
+        elif not ledger.closed and finished:
             problems.append(
                 f"{folder / INDEX}: its end is missing although the recording was finished; "
                 "restore the file from a copy"
             )
         elif not ledger.closed:
             unfinished.append(f"{folder / INDEX}: not closed; the recorder was stopped")
-        files += sum("file" in entry for entry in ledger.entries)
-        problems += _damaged_files(folder, ledger)
-        strays = _strays(folder, ledger)
-        if ledger.closed:
-            problems += [f"{stray}: is not listed in the index; remove it" for stray in strays]
-        elif len({stray.name.removesuffix(".part") for stray in strays}) > 1:
+        listed = {INDEX}
+        for entry in (entry for entry in ledger.entries if "file" in entry):
+            listed.add(str(entry["file"]))
+            try:
+                _check(folder, entry)
+            except FixRecording as error:
+                problems.append(str(error))
+        files += len(listed) - 1
+        strays = sorted(path for path in folder.iterdir() if path.name not in listed)
+        if not ledger.closed and len({s.name.removesuffix(".part") for s in strays}) == 1:
+            unfinished += [
+                f"{stray}: written but not listed; what it holds is lost" for stray in strays
+            ]
+        else:  # a recorder that is stopped leaves one file at most
             problems += [
-                f"{stray}: is not listed in the index, and a recorder that is stopped leaves one "
-                "file at most; restore the index from a copy"
+                f"{stray}: is not listed in the index; remove it, or restore the index from a copy"
                 for stray in strays
             ]
-        else:
-            unfinished += [f"{s}: written but not listed; its round is lost" for s in strays]
     return Verification(files, rounds, tuple(dict.fromkeys(problems)), tuple(unfinished))
+
+
+def _check(folder: Path, entry: Entry) -> Path:
+    """The path of a listed file; refuses one that is not what the index says."""
+    if entry["kind"] == "round":
+        check_round(folder, parse_round(folder, entry))
+        return listed_file(folder, entry)
+    return sound_file(folder, entry)
 
 
 def _never_begun(root: Path) -> bool:
@@ -129,22 +146,6 @@ def _may_be_torn(rest: bytes) -> bool:
         return False
     except (ValueError, RecursionError):
         return True
-
-
-def _damaged_files(folder: Path, ledger: Ledger) -> list[str]:
-    problems = []
-    for entry in ledger.entries:
-        try:
-            if "file" in entry:
-                sound_file(folder, entry)
-        except FixRecording as error:
-            problems.append(str(error))
-    return problems
-
-
-def _strays(folder: Path, ledger: Ledger) -> list[Path]:
-    listed = {INDEX, *(str(entry["file"]) for entry in ledger.entries if "file" in entry)}
-    return sorted(path for path in folder.iterdir() if path.name not in listed)
 
 
 def salvage(run: Path, out: Path) -> tuple[str, ...]:
@@ -204,10 +205,8 @@ def _copy(folder: Path, entries: list[Entry], out: Path, closed: bool, missing: 
     writer = LedgerWriter(out)
     for entry in (entry for entry in entries if entry["kind"] != "end"):
         try:
-            if entry["kind"] == "round":
-                parse_round(folder, entry)
             if "file" in entry:
-                _take(sound_file(folder, entry), out)
+                _take(_check(folder, entry), out)
         except (FixRecording, OSError) as error:
             why = str(error).removeprefix(f"{folder}/").removesuffix("; restore it from a copy")
             missing.append(f"{folder.name}/{why}; {_lost(entry)}")

@@ -26,8 +26,8 @@ from pydantic import (
 )
 
 from overheard.errors import FixRecording
+from overheard.foreign.files import parse_json
 from overheard.foreign.limits import beyond, check, limit
-from overheard.foreign.notation import parse_json
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
