@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.frame import Results, Row, federation, options, show
 from overheard import Recording, launch
-from overheard.attacks.stranger import beforehand
+from overheard.attacks.prior import imputed_prior
 from overheard.attacks.sums import SumDecode
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.knowledge import AuxiliaryData, EverybodysRecords
@@ -64,7 +64,7 @@ def measured(recording: Recording, known: int, seed: int) -> Row:
         view = view.knowing(EverybodysRecords(records, labels))
         guess = launch(SumDecode(), view, seed)
         alone = launch(SumDecode(), view.narrowed(view.kinds - {AuxiliaryData}), seed)
-        before = replace(guess, probabilities=beforehand(view, records[client], labels[client]))
+        before = replace(guess, probabilities=imputed_prior(view, records[client], labels[client]))
         flags |= {one.diagnostics.get("flag", "") for one in (guess, alone)} - {""}
         each = {
             "right": attribute_hits(guess, truth).mean(),

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from benchmarks.frame import Results, Row, federation, options, show
 from overheard.attacks import attack_named
-from overheard.attacks.stranger import beforehand
+from overheard.attacks.prior import imputed_prior
 from overheard.data import randhie
 from overheard.data.dataset import Dataset
 from overheard.decoding.subset_sums import Conditioning, decode_subset_sums, joined, sums_over_cells
@@ -152,7 +152,7 @@ def listened(heard: View, truth: NDArray[Any], auxiliary: AuxiliaryData) -> dict
     plain = launch(attack, heard, 0)
     seconds = time.process_time() - began
     guess = launch(attack, heard.knowing(auxiliary), 0)
-    prior = beforehand(heard.knowing(auxiliary))
+    prior = imputed_prior(heard.knowing(auxiliary))
     values = np.asarray(guess.values)
     secret = (truth[:, None] == values).argmax(axis=1)
     confidence = guess.probabilities.max(axis=1)
@@ -215,7 +215,7 @@ def by_counts(view: View, truth: NDArray[Any]) -> dict[str, Any]:
             parts.append(
                 sums_over_cells(np.ones(shape), cell, true.astype(np.float64), exact, exact)
             )
-    found = decode_subset_sums(joined(parts), beforehand(view)).posterior
+    found = decode_subset_sums(joined(parts), imputed_prior(view)).posterior
     right = found.guess == secret
     certain = found.confidence > CERTAIN
     return {

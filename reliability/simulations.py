@@ -20,8 +20,7 @@ from scipy import special, stats
 
 from benchmarks.frame import Row, counted, finish, options
 from overheard.decoding.client_sets import Evidence, Options, contributions, posterior
-from overheard.decoding.group_posterior import Grouped, group_posterior
-from overheard.decoding.label_solve import solve_residuals
+from overheard.decoding.labels import Grouped, group_posterior, solve_residuals
 from overheard.decoding.local_optimum import decode_least_squares
 from overheard.decoding.measurement import from_gram, from_rows, stack
 from overheard.decoding.posterior import NOISY, decode

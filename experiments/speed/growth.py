@@ -74,10 +74,10 @@ def _simulation(sizes: Sizes, folder: Path) -> Job:
 def _listening(sizes: Sizes, folder: Path) -> Job:
     """Sums of a LeNet's clients read round by round, 100 auxiliary records."""
     from overheard.attacks.property import outputs
-    from overheard.decoding.matched_filter import Options
+    from overheard.decoding.client_sets import FilterOptions
 
     adversary = sums.adversary_for({"auxiliary": 100, "shard": 30})
-    few = Options(masks=4)
+    few = FilterOptions(masks=4)
 
     def run() -> Facts:
         heard = sums.heard(adversary, sizes["rounds"])

@@ -30,7 +30,7 @@ from overheard.attacks.baselines import AuxiliaryMean, Naive
 from overheard.attacks.label import BayesGroups, LinearDecode
 from overheard.attacks.papers.leprovost2023 import GroupMeansPinv, GroupMeansTikhonov
 from overheard.data.dataset import Dataset
-from overheard.decoding.label_solve import LabelOptions
+from overheard.decoding.labels import LabelOptions
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Link
 from overheard.transcript.view import Attack, launch

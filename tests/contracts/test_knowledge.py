@@ -14,7 +14,7 @@ from federations import FAMILIES, heard, quick, score
 from overheard.attacks import listens
 from overheard.evaluation.attempt import NOT_RUN
 from overheard.evaluation.record import Finding
-from overheard.questions.local_model import CLOSE
+from overheard.questions.local_model import EXCESS_LOSS
 from overheard.transcript.knowledge import listens as hears
 from overheard.transcript.view import launch
 
@@ -49,7 +49,9 @@ def _check_nothing(name: str, found: list[Finding]) -> None:
     for metric in {f.metric for f in found}:
         mean = float(np.mean([f.value for f in found]))
         if metric == "excess_loss":
-            assert mean > CLOSE, f"{name} rebuilds the model of a client it did not hear"
+            assert mean > EXCESS_LOSS.limit, (
+                f"{name} rebuilds the model of a client it did not hear"
+            )
         elif metric == "mean_absolute_error":
             free = float(np.mean([f.imputation for f in found]))
             assert mean > 0.7 * free, f"{name}: off by {mean:.3f}, a stranger by {free:.3f}"

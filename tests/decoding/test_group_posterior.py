@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overheard.decoding.group_posterior import Grouped, GroupOptions, group_posterior
+from overheard.decoding.labels import Grouped, GroupOptions, group_posterior
 
 pytestmark = pytest.mark.slow
 

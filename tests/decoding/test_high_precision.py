@@ -8,9 +8,9 @@ import pytest
 
 from overheard.attacks.papers.kerkouche2023 import ridge
 from overheard.decoding.gaussian import cavities, moment_sites
-from overheard.decoding.label_solve import solve_residuals
+from overheard.decoding.labels import solve_residuals
 from overheard.decoding.local_optimum import decode_least_squares
-from overheard.decoding.update_scale import ScaledSum, refit
+from overheard.decoding.rounds import ScaledSum, refit
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overheard.decoding.label_solve import solve_residuals
+from overheard.decoding.labels import solve_residuals
 
 
 @given(st.integers(0, 10_000), st.integers(1, 12), st.integers(0, 20))

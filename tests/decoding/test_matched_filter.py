@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overheard.decoding.client_sets import contributions
-from overheard.decoding.matched_filter import (
-    Options,
+from overheard.decoding.client_sets import (
+    FilterOptions,
     Rows,
     background,
     block,
     common_part,
+    contributions,
     matched,
 )
 from overheard.errors import FixData
@@ -125,7 +125,7 @@ def test_it_is_the_covariance_of_something(rounds: int, records: int) -> None:
 def test_few_records_say_little() -> None:
     """Two records agree or disagree perfectly: that is no evidence of anything."""
     found = common_part(answers(np.full((10, 1), 0.9), 2))
-    np.testing.assert_allclose(found, Options().usual, atol=0.15)
+    np.testing.assert_allclose(found, FilterOptions().usual, atol=0.15)
 
 
 def test_what_does_not_change_from_round_to_round_is_all_common() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overheard.decoding.moments import Steps, _Law, moments_of_secret, statistics
+from overheard.decoding.rounds import Steps, _Law, moments_of_secret, statistics
 from overheard.errors import FixRecording
 
 

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from overheard.decoding import posterior as posterior_module
 from overheard.decoding.local_optimum import trend
 from overheard.decoding.max_entropy import Posterior, count_unknowns, fits
 from overheard.decoding.measurement import from_rows
-from overheard.decoding.posterior import NOT_UNIQUE, answer_bits, flip_check
+from overheard.decoding.posterior import NOT_UNIQUE, EPOptions, answer_bits, flip_check
 from overheard.decoding.ties import group_means, same_rows, tie_diagnostics
 
 SEEDS = st.integers(0, 10_000)
@@ -70,7 +69,7 @@ def test_the_flip_check_tries_every_change_of_one_or_two_records(seed, k, noise)
         assert 1 - found.probabilities[i, answer[i]] == pytest.approx(wanted, abs=1e-6)
 
 
-def test_the_flip_check_with_more_changes_than_pairs_it_looks_at(monkeypatch):
+def test_the_flip_check_with_more_changes_than_pairs_it_looks_at():
     """The most suspect ones are paired; the others are judged alone."""
     features, total, secret = problem(3, 40, 2, 60, 0.05)
     measured = from_rows(features, total, 0.05)
@@ -79,8 +78,7 @@ def test_the_flip_check_with_more_changes_than_pairs_it_looks_at(monkeypatch):
     stated = np.where(np.eye(2, dtype=bool)[wrong], 1 - 1e-9, 1e-9)
     given_answer = Posterior(stated, 0.0, measured.rank, 40, 1, True, "x")
     whole = flip_check(measured, given_answer, np.full((40, 2), 0.5))
-    monkeypatch.setattr(posterior_module, "MOST_PAIRS", 10)
-    few = flip_check(measured, given_answer, np.full((40, 2), 0.5))
+    few = flip_check(measured, given_answer, np.full((40, 2), 0.5), EPOptions(pairs=10))
     assert whole.flag == few.flag == NOT_UNIQUE
     np.testing.assert_allclose(few.probabilities[7], whole.probabilities[7])
 

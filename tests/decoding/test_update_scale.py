@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from overheard.decoding.update_scale import ScaledSum, by_length, refit, regressed
+from overheard.decoding.rounds import ScaledSum, by_length, refit, regressed
 
 RECORDS, ROWS = 40, 120
 

@@ -151,8 +151,7 @@ def test_a_client_that_was_never_sampled_has_its_part_in_the_scales(
 
 def test_what_clients_report_may_be_batches() -> None:
     """Flower's tabular example reports ``len(train_loader)``."""
-    batches = (16, 32, 64, None)
-    assert held_out([110, 90], [110, 90], batches) == [None]
-    assert {h.share for h in held_out([110, 90], [88, 72], batches) if h} == {0.2}
-    assert {h and h.share for h in held_out([1100, 900], [28, 23], batches)} == {0.2}
-    assert held_out([110, 90], [7, 19], batches) == [None]
+    assert held_out([110, 90], [110, 90]) == [None]
+    assert {h.share for h in held_out([110, 90], [88, 72]) if h} == {0.2}
+    assert {h and h.share for h in held_out([1100, 900], [28, 23])} == {0.2}
+    assert held_out([110, 90], [7, 19]) == [None]

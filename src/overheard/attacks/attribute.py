@@ -23,7 +23,7 @@ from overheard.attacks.pipeline import (
     refuse_many_values,
     sees,
 )
-from overheard.attacks.stranger import beforehand
+from overheard.attacks.prior import imputed_prior
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.program import Candidates
 from overheard.programs.records import Records, Value
@@ -82,7 +82,7 @@ class MaxEntropy:
         size, label = len(view.know(PublicRecords).records), program.target.column
         all_known(view.know(Messages), size)
         refuse_many_values(domain)
-        prior, settings = beforehand(view), domain.settings
+        prior, settings = imputed_prior(view), domain.settings
         classes: tuple[Value, ...] = ()
         if not sees(program, domain.columns):
             return _unseen(domain, prior)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from overheard.attacks.label import encoded, sort
-from overheard.attacks.stranger import prior_shares, public_inputs, told
+from overheard.attacks.prior import prior_shares, public_inputs, told
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network

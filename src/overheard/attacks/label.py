@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from overheard.attacks.client import client_of, rate_of, spread
 from overheard.attacks.one_step import measure
 from overheard.attacks.pipeline import all_known
-from overheard.decoding.group_posterior import Grouped, group_posterior
-from overheard.decoding.label_solve import Residuals, solve_residuals
+from overheard.decoding.labels import Grouped, Residuals, group_posterior, solve_residuals
 from overheard.decoding.measurement import Measurement
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.gradient_rows import GradientRows

@@ -18,8 +18,8 @@ from scipy.special import expit, logit
 from overheard.attacks.client import client_of
 from overheard.attacks.one_step import OneStepOptions
 from overheard.attacks.pipeline import decode, diagnosed, flagged, refuse_numbers
+from overheard.attacks.prior import prior_shares
 from overheard.attacks.several_steps import TrainingOptions
-from overheard.attacks.stranger import prior_shares
 from overheard.decoding.ties import tie_diagnostics
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.program import Candidates

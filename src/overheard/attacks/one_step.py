@@ -16,7 +16,7 @@ nothing. `measure` writes that as a `Measurement` in the cheapest form that serv
 
 `decode_one_step` solves it: one round first, more only while the answer is not proven. An answer
 that is not proven is calibrated on simulated clients. Clipping multiplies a whole update by one
-unknown number a round; it is found from the update (`overheard.decoding.update_scale`) and taken
+unknown number a round; it is found from the update (`overheard.decoding.rounds`) and taken
 out, and so is the size of noise that nobody announced.
 """
 
@@ -40,21 +40,31 @@ from overheard.attacks.client import (
     spread,
 )
 from overheard.attacks.simulated_clients import Attempt, judged, player
-from overheard.decoding.limits import BLOCK, NUMBERS, UNKNOWNS
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import (
+    BLOCK,
+    NUMBERS,
+    UNKNOWNS,
     Measurement,
     from_differences,
     from_gram,
     from_rows,
     stack,
 )
-from overheard.decoding.moments import Steps, moments_of_secret, statistics
 from overheard.decoding.posterior import POOR_FIT, UNSOLVED, believable
-from overheard.decoding.rounds import float32_noise, from_factors
+from overheard.decoding.rounds import (
+    ScaledSum,
+    Steps,
+    by_length,
+    float32_noise,
+    from_factors,
+    moments_of_secret,
+    refit,
+    regressed,
+    statistics,
+)
 from overheard.decoding.ties import decode_tied
-from overheard.decoding.update_scale import ScaledSum, by_length, refit, regressed
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.gradient_rows import Differences, GradientRows, Outer, add_products
 from overheard.programs.losses import loss_named

@@ -21,12 +21,11 @@ from scipy import sparse
 from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.client import heard, rate_of, refuse_several_steps, rounding
 from overheard.attacks.pipeline import answer, refuse_many, refuse_unseen
-from overheard.attacks.stranger import beforehand, public_inputs, told
+from overheard.attacks.prior import imputed_prior, public_inputs, told
 from overheard.decoding.calibration import calibrate
 from overheard.decoding.chains import choose, sampled
-from overheard.decoding.limits import BLOCK
 from overheard.decoding.max_entropy import Posterior
-from overheard.decoding.measurement import from_rows
+from overheard.decoding.measurement import BLOCK, from_rows
 from overheard.decoding.noise import Block, Sums, whitened
 from overheard.decoding.posterior import POOR_FIT
 from overheard.decoding.ties import decode_tied, group_means, same_rows
@@ -258,7 +257,7 @@ class Imagined:
 def imagined(view: View, rng: np.random.Generator) -> Imagined:
     """What the client's records may be, given what the view knows of them."""
     recipe, records = told(view), view.know(PublicRecords).records
-    domain, prior = view.know(AttributeDomain), beforehand(view)
+    domain, prior = view.know(AttributeDomain), imputed_prior(view)
     labels = view.know(Labels).values if Labels in view.kinds else None
     lacking = [n for n in recipe.encoding.columns() if n not in (*records.columns, *domain.columns)]
     states = np.stack([choose(prior.T, rng) for _ in range(REALISED)])

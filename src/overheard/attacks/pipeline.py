@@ -2,15 +2,18 @@
 
     view -> candidates -> Client -> posterior -> guess
 
-`decode` takes the way that the client's program allows: releases of Newton steps, trees and tables
-are exact sums (`attacks.releases`), and so is one full-batch step of a network
+`decode` takes the way that the client's program allows. Releases of Newton steps, trees and tables
+are exactly linear in "which candidate is record i?": the program says what all that was observed
+measures (`Program.measure`), and one posterior decodes it; sums over few records each (leaves of
+trees, cells of tables) have a decoder that proves what the posterior can only believe
+(`overheard.decoding.subset_sums`). One full-batch step of a network is an exact sum too
 (`attacks.one_step`); everything else is replayed or simulated (`attacks.several_steps`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +26,12 @@ from overheard.attacks.one_step import (
     has_moments,
     is_one_step,
 )
-from overheard.attacks.releases import decode_releases
 from overheard.attacks.several_steps import TrainingOptions, decode_training
-from overheard.decoding.limits import CARRIED, UNKNOWNS
 from overheard.decoding.max_entropy import Posterior
-from overheard.decoding.ties import group_means, tie_diagnostics
+from overheard.decoding.measurement import CARRIED, UNKNOWNS
+from overheard.decoding.posterior import POOR_FIT
+from overheard.decoding.subset_sums import decode_subset_sums
+from overheard.decoding.ties import decode_tied, group_means, tie_diagnostics
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.program import Program
 from overheard.programs.recipe import Recipe
@@ -36,9 +40,22 @@ from overheard.transcript.knowledge import AttributeDomain, Training
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
-ONE_STEP, TRAINING = OneStepOptions(), TrainingOptions()
-DECIDED = 0.9
-"""Expected accuracy below which choices are said to be undecided."""
+
+
+@dataclass(frozen=True)
+class ReleaseOptions:
+    """Settings of the decoding of releases.
+
+    fitting: mean square of what no candidate explains, in units of rounding, that is let pass: the
+        posterior raises the noise to it, and a wrong description leaves orders of magnitude more.
+    sweeps: of fitting margins; a few dozen settle to 1e-6.
+    """
+
+    fitting: float = 1e4
+    sweeps: int = 200
+
+
+ONE_STEP, TRAINING, RELEASES = OneStepOptions(), TrainingOptions(), ReleaseOptions()
 
 
 def decode(
@@ -52,11 +69,50 @@ def decode(
     if client.candidates.spread and not (network and has_moments(client)):
         raise ChooseAnotherAttack("it is a number; those are decoded for linear least squares only")
     if not network:
-        return decode_releases(client)
+        return _decode_releases(client)
     if is_one_step(client):
         return decode_one_step(client, rng, one_step)
     found = decode_training(client, rng, training)
     return replace(found, probabilities=group_means(found.probabilities, client.ties))
+
+
+def _decode_releases(client: Client, options: ReleaseOptions = RELEASES) -> Posterior:
+    """Probabilities of each record's candidates. Notes: ``misfit``, the mean square of what no
+    candidate explains, and, of sums over few records each, ``proven``: the records with one
+    possible value."""
+    program, heard = client.program, client.messages.exchanges
+    assert isinstance(program, Program)
+    shared = group_means(client.prior, client.ties)
+    equations = program.equations(heard, client.candidates)
+    notes: dict[str, float | int | str]
+    if equations is not None:
+        found = decode_subset_sums(equations, shared)
+        posterior, misfit = found.posterior, found.misfit
+        notes = {"misfit": misfit, "proven": int(found.proven.sum())}
+    else:
+        measurement = program.measure(heard, client.candidates)
+        posterior, misfit = decode_tied(measurement, client.ties, shared), measurement.misfit
+        notes = {"misfit": misfit}
+    flag = posterior.flag or (POOR_FIT if misfit > options.fitting else "")
+    apart = _told_apart(posterior.probabilities, client, options.sweeps)
+    return replace(posterior, probabilities=apart, flag=flag, notes=notes)
+
+
+def _told_apart(probabilities: Array, client: Client, sweeps: int) -> Array:
+    """Records that the program cannot tell apart, told apart by their priors: those closest to
+    the priors whose mean over the group is what was decoded (iterative proportional fitting)."""
+    made, ties, prior = probabilities.copy(), client.ties, client.prior
+    for group in np.flatnonzero(np.bincount(ties) > 1):
+        mine = np.flatnonzero(ties == group)
+        if (prior[mine] == prior[mine[0]]).all():
+            continue
+        wanted = probabilities[mine].mean(axis=0)
+        fitted = prior[mine].copy()
+        for _ in range(sweeps):
+            fitted *= wanted / np.maximum(fitted.mean(axis=0), 1e-300)
+            fitted /= np.maximum(fitted.sum(axis=1, keepdims=True), 1e-300)
+        made[mine] = fitted
+    return made
 
 
 def sees(program: Recipe | Program, columns: Sequence[str]) -> bool:
@@ -109,13 +165,14 @@ def all_known(messages: Any, known: int) -> None:
         )
 
 
-def flagged(flag: str, probabilities: Array) -> dict[str, str]:
+def flagged(flag: str, probabilities: Array, decided: float = 0.9) -> dict[str, str]:
     """The diagnostic ``flag``: why the answer must not be relied on. An answer that may be, and
-    that leaves much open, is ``undecided``: its probabilities stand."""
+    that expects less than ``decided`` of its choices right, is undecided: its probabilities stand.
+    """
     if flag:
         return {"flag": flag}
     expected = float(probabilities.max(axis=1).mean())
-    if expected < DECIDED:
+    if expected < decided:
         return {"undecided": f"the decoder itself expects {expected:.2f} of its choices right"}
     return {}
 

@@ -5,7 +5,7 @@ participants' records of gradients with weight 1/B, taken at models that move a 
 round. All of them are taken at one model here, the middle of the mean path, which the sum tells.
 
 Round by round (`outputs`): gradients of one block of auxiliary records are made anew, the filter
-takes a few more steps from where it was (`decoding.matched_filter`), and its outputs for held-out
+takes a few more steps from where it was (`decoding.client_sets`), and its outputs for held-out
 records say what a sum without the property gives and, by how they agree from round to round, how
 much a client repeats itself. Nothing of a round is kept but these outputs, a few kilobytes. Over
 all rounds `decoding.client_sets` finds who has the property.
@@ -23,9 +23,20 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.decoding import client_sets, matched_filter
-from overheard.decoding.client_sets import Evidence, Posterior, contributions, posterior
-from overheard.decoding.matched_filter import Block, background, block, matched
+from overheard.decoding.client_sets import (
+    FILTER,
+    Block,
+    Evidence,
+    FilterOptions,
+    Options,
+    Posterior,
+    background,
+    block,
+    common_part,
+    contributions,
+    matched,
+    posterior,
+)
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.networks import network
@@ -46,8 +57,6 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 NEEDS: frozenset[type[Any]] = frozenset({Sums, LocalTraining, AuxiliaryData, ShardSize})
 USES: frozenset[type[Any]] = frozenset({TargetRecord, SuspectedBehaviour})
-LEAST_ROUNDS = 2  # one sum tells nobody apart
-LEAST_AUXILIARY = 50  # fewer do not show what updates look like
 EFFECT = {"inversion": -2.0, "ascent": -2.0, "free-rider": -1.0}
 """What a dishonest client does to the mean contribution along the mean gradient, in its units."""
 
@@ -114,10 +123,11 @@ class Adversary:
         return network(self.recipe).rows(theta, known.inputs, known.labels, rng)
 
 
-def adversary_of(view: View) -> Adversary:
-    """Read the view; refuse what cannot be worked with."""
+def adversary_of(view: View, least_auxiliary: int = 50) -> Adversary:
+    """Read the view; refuse what cannot be worked with: fewer auxiliary records do not show what
+    updates look like."""
     recipe, sums = view.know(LocalTraining).recipe, view.know(Sums)
-    sums.require(LEAST_ROUNDS, "telling clients apart by sums")
+    sums.require(2, "telling clients apart by sums")  # one sum tells nobody apart
     told = sums.participation
     if (told == told[0]).all():
         raise ChooseAnotherAttack(
@@ -125,10 +135,10 @@ def adversary_of(view: View) -> Adversary:
             "round, so that their sums do not tell them apart; sample participants (participation)"
         )
     mine = known_records(recipe, view.know(AuxiliaryData))
-    if len(mine) < LEAST_AUXILIARY:
+    if len(mine) < least_auxiliary:
         raise FixData(
             f"{len(mine)} auxiliary records are too few to know what updates look like; give at "
-            f"least {LEAST_AUXILIARY}"
+            f"least {least_auxiliary}"
         )
     targets, behaviour = None, ""
     if TargetRecord in view.kinds:
@@ -173,12 +183,10 @@ class Outputs(NamedTuple):
     auxiliary: NDArray[np.float32]
     participation: Array
 
-    def evidence(
-        self, rounds: int, target: int = 0, options: matched_filter.Options = matched_filter.DEFAULT
-    ) -> Evidence:
+    def evidence(self, rounds: int, target: int = 0, options: FilterOptions = FILTER) -> Evidence:
         """What is known of one target after so many rounds."""
         y, effect, variance, offset, _ = (part[:rounds, target] for part in self[:5])
-        common = matched_filter.common_part(self.auxiliary[:rounds, :, target], options)
+        common = common_part(self.auxiliary[:rounds, :, target], options)
         doubt = common + np.diag(np.maximum(1 - np.diag(common), 0))
         doubt = doubt * np.multiply.outer(offset, offset)
         return Evidence(y, effect, variance, doubt, self.participation[:rounds], common)
@@ -198,7 +206,7 @@ def outputs(
     adversary: Adversary,
     observed: Iterable[RoundSum],
     rng: np.random.Generator,
-    options: matched_filter.Options = matched_filter.DEFAULT,
+    options: FilterOptions = FILTER,
 ) -> Iterator[Outputs]:
     """The rounds, one after the other; all targets of the adversary at once."""
     order = rng.permutation(len(adversary.auxiliary))[: options.block * (options.blocks + 1)]
@@ -272,8 +280,8 @@ class MatchedFilter:
     uses: ClassVar[frozenset[type[Any]]] = USES
 
     every: int = 10
-    filter: matched_filter.Options = field(default_factory=matched_filter.Options)
-    sets: client_sets.Options = field(default_factory=client_sets.Options)
+    filter: FilterOptions = field(default_factory=FilterOptions)
+    sets: Options = field(default_factory=Options)
 
     def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
         sums, adversary = view.know(Sums), adversary_of(view)
@@ -304,7 +312,7 @@ class MatchedFilter:
         return estimates, history
 
 
-def flagged(last: Posterior, options: client_sets.Options) -> dict[str, str]:
+def flagged(last: Posterior, options: Options) -> dict[str, str]:
     """A warning where "nobody" says nothing, or where the posterior was not found."""
     if not last.settled:
         return {

@@ -19,8 +19,8 @@ from scipy import linalg
 
 from overheard.attacks.client import Client
 from overheard.decoding.gaussian import match, moment_sites, tilt
-from overheard.decoding.limits import NORMAL_MEDIAN, NUMBERS
 from overheard.decoding.max_entropy import Posterior
+from overheard.decoding.measurement import NORMAL_MEDIAN, NUMBERS
 from overheard.decoding.noise import covariance
 from overheard.decoding.posterior import descended
 from overheard.decoding.ties import group_means

@@ -20,9 +20,8 @@ from overheard.attacks.client import Client, rounding, spread
 from overheard.attacks.order_search import guessed
 from overheard.attacks.replay import Replay
 from overheard.decoding.calibration import Calibration, calibrate
-from overheard.decoding.limits import NORMAL_MEDIAN
 from overheard.decoding.max_entropy import Posterior, few_equations, learned_share, tilted
-from overheard.decoding.measurement import Measurement, from_gram
+from overheard.decoding.measurement import NORMAL_MEDIAN, Measurement, from_gram
 from overheard.decoding.posterior import NOISY, POOR_FIT, UNSOLVED, decode
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network

@@ -18,7 +18,7 @@ from overheard.attacks.pipeline import (
     refuse_unseen,
 )
 from overheard.attacks.pipeline import decode as decode_client
-from overheard.attacks.stranger import beforehand
+from overheard.attacks.prior import imputed_prior
 from overheard.decoding.calibration import calibrate
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import Measurement
@@ -102,7 +102,7 @@ class SumDecode:
         known[program.target.column] = np.concatenate([everybody.labels[n] for n in names])
         candidates = Candidates(Records(known), domain.settings, len(owner))
         prior = np.concatenate(
-            [beforehand(view, everybody.records[n], everybody.labels[n]) for n in names]
+            [imputed_prior(view, everybody.records[n], everybody.labels[n]) for n in names]
         )
         if isinstance(sums, SummedReleases):
             whole = view.know(ClientProgram).program.summed(len(names))

@@ -39,7 +39,6 @@ PRECISION = 1e6
 """Largest singular value (signal over noise) that Newton's method is asked to resolve."""
 
 _CHUNK = 4096  # records whose outer products are summed at once: bounds memory at 20,000 records
-_TOLERANCE = 1e-14  # Newton decrement (squared, in nats) at which a solution is accepted
 _ROUNDING = 1e-13  # what float64 leaves of a sum, relative to its terms
 
 
@@ -120,13 +119,18 @@ def fits(chi2: float, equations: int, slack: float = 1.5, rare: float = 1e-6) ->
 
 
 def max_entropy(
-    measurement: Measurement, prior: Any = None, *, max_iterations: int = 500
+    measurement: Measurement,
+    prior: Any = None,
+    *,
+    max_iterations: int = 500,
+    tolerance: float = 1e-14,
 ) -> Posterior:
     """The maximum-entropy distribution given the measurement (see the module's docstring).
 
     Cost: O(m K r^2 + r^3) per Newton step, a few steps per decade of the condition number.
-    ``converged`` is False when the Newton decrement did not reach 1e-14 nats; the probabilities
-    are then those of the last accepted step and ``chi2_per_equation`` shows how far off they are.
+    ``converged`` is False when the Newton decrement (squared, in nats) did not reach ``tolerance``;
+    the probabilities are then those of the last accepted step and ``chi2_per_equation`` shows how
+    far off they are.
     Singular values above 1e6 are lowered to it first: the probabilities differ by less than 1e-5,
     and the Hessian stays within what float64 can factorise.
     """
@@ -140,7 +144,7 @@ def max_entropy(
         multipliers, used, _ = dual.minimise(multipliers, variance, 1e-3, 30)
         iterations, variance = iterations + used, variance / 100.0
     left = max_iterations - iterations
-    multipliers, used, converged = dual.minimise(multipliers, 1.0, _TOLERANCE, left)
+    multipliers, used, converged = dual.minimise(multipliers, 1.0, tolerance, left)
     p, steps, unknowns = dual.value(multipliers, 1.0)[3], iterations + used, count_unknowns(p0)
     chi2, rank = measurement.chi2_per_equation(p), measurement.rank
     return Posterior(p, chi2, rank, unknowns, steps, converged, "max_entropy")

@@ -33,12 +33,24 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
+from scipy import linalg, stats
 
 from overheard.errors import FixData
 
 Array = NDArray[np.float64]
 
+UNKNOWNS = 6000
+"""Beyond so many a Gram matrix and its eigenvectors take minutes and gigabytes."""
+NUMBERS = 60_000_000
+"""Rows of features are written out up to so many numbers (480 MB); above, as inner products."""
+BLOCK = 1 << 23
+"""Numbers that are made at once where rows are needed one after the other (64 MB)."""
+CARRIED = 32
+"""Candidates of a record: expectation propagation carries a dimension for each."""
+SPARE = 20
+"""Rows that nothing explains from which a noise level is estimated: to a third, then."""
+NORMAL_MEDIAN = float(stats.norm.ppf(0.75))
+"""Of the absolute value of a standard normal number."""
 FLOOR = 0.02
 """Singular values below this many noise standard deviations are dropped (7e-5 bits each)."""
 

@@ -34,7 +34,6 @@ from numpy.typing import NDArray
 from scipy import linalg, special
 
 from overheard.decoding.gaussian import cavities, match, moment_sites, tilt
-from overheard.decoding.limits import DECIDED, NEARLY_ALL, SPARE
 from overheard.decoding.max_entropy import (
     PRECISION,
     Posterior,
@@ -43,7 +42,7 @@ from overheard.decoding.max_entropy import (
     fits,
     max_entropy,
 )
-from overheard.decoding.measurement import FLOOR, Measurement
+from overheard.decoding.measurement import FLOOR, SPARE, Measurement
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -53,18 +52,15 @@ POOR_FIT = "poor fit: no values explain the updates; recipe, model or records ma
 UNSOLVED = "not solved: the search for the probabilities did not come to rest"
 NOT_UNIQUE = "not unique: other values explain the updates as well"
 
-MOST_BITS = 22.0
-"""Log2 of the largest number of answers that are enumerated (32 MB a matrix, below a second)."""
-MOST_PAIRS = 2000
-"""Changes of which all pairs are looked at; above, the most suspect ones."""
 CERTAIN = 1e-6
 """A linear solve is an answer where every record's best candidate leaves at most this doubt."""
 
 
 @dataclass(frozen=True)
 class EPOptions:
-    """Settings of expectation propagation.
+    """Settings of enumeration, of expectation propagation and of the flip check.
 
+    most_bits: log2 of the number of answers that are enumerated (32 MB a matrix, below a second).
     damping: share of the way that a site moves in a sweep.
     max_sweeps: of one annealing.
     tolerance: mean change of the records' probabilities at which sweeps have settled.
@@ -78,8 +74,13 @@ class EPOptions:
     second_look: floating-point operations a sweep up to which a second start is tried.
     budget: floating-point operations that expectation propagation may take. Beyond this, and where
         no noise up to max_noise lets it settle, maximum entropy answers.
+    likely, nearly_all: an answer is checked by flips where this share of its records is decided
+        with this probability; others are checked by a second start.
+    pairs: changes of which all pairs are looked at; above, the most suspect ones.
+    likelier: probability of another answer, against the given one, from which it is not unique.
     """
 
+    most_bits: float = 22.0
     damping: float = 0.4
     max_sweeps: int = 200
     tolerance: float = 1e-3
@@ -92,6 +93,13 @@ class EPOptions:
     same: float = 0.03
     second_look: float = 1e10
     budget: float = 6e13
+    likely: float = 0.99
+    nearly_all: float = 0.98
+    pairs: int = 2000
+    likelier: float = 0.9
+
+
+DEFAULT = EPOptions()
 
 
 NOISY = EPOptions(
@@ -116,7 +124,7 @@ def decode(
     measurement: Measurement,
     prior: Any = None,
     points: Array | None = None,
-    options: EPOptions | None = None,
+    options: EPOptions = DEFAULT,
 ) -> Posterior:
     """Probabilities of each record's candidates (m, K); ``method`` says what answered.
 
@@ -124,7 +132,6 @@ def decode(
     (K, c): where the candidates lie, if every record's features span only c dimensions.
     Deterministic. Raises FixData on a prior of the wrong shape or sum.
     """
-    options = options or EPOptions()
     p0 = check_prior(prior, measurement.records, measurement.candidates)
     unknowns = count_unknowns(p0)
     if not measurement.rank or not unknowns:
@@ -133,7 +140,7 @@ def decode(
     trusted = believable(measurement).capped(PRECISION)
     found = _solved(trusted, p0, points, options)
     if found.method == "expectation_propagation":
-        found = flip_check(trusted, found, p0)
+        found = flip_check(trusted, found, p0, options)
     if not fits(found.chi2_per_equation * found.rank, found.rank):
         return replace(found, flag=found.flag or POOR_FIT)
     return found if found.converged else replace(found, flag=found.flag or UNSOLVED)
@@ -155,7 +162,7 @@ def _solved(
     measurement: Measurement, prior: Array, points: Array | None, options: EPOptions
 ) -> Posterior:
     """The first method that answers."""
-    if answer_bits(prior) <= MOST_BITS:
+    if answer_bits(prior) <= options.most_bits:
         listed = enumeration(measurement, prior)
         if listed.converged:
             return listed
@@ -192,8 +199,8 @@ def _second_start(
     Expectation propagation may have several fixed points. Answers that decide nearly every record
     are checked by the flip check instead.
     """
-    decided = float((first.confidence > DECIDED).mean())
-    if decided >= NEARLY_ALL or _operations(measurement) > options.second_look:
+    decided = float((first.confidence > options.likely).mean())
+    if decided >= options.nearly_all or _operations(measurement) > options.second_look:
         return first
     plain = replace(options, clip=PRECISION, max_sweeps=options.max_sweeps // 3)
     for more in (1.0, 2.0, 4.0):  # times the noise variance, if the sweeps do not settle
@@ -215,7 +222,7 @@ def _conditioned(
     best = p.copy()  # conditioned records as they were decided
     sweeps, settled, budget, flag = 0, False, options.budget, ""
     while left.rank and budget > 0:
-        if settled and answer_bits(prior[free]) <= MOST_BITS:
+        if settled and answer_bits(prior[free]) <= options.most_bits:
             listed = enumeration(left, prior[free])
             if listed.converged:
                 p[free] = best[free] = listed.probabilities
@@ -350,7 +357,7 @@ def _shares(precision: Array, shift: Array) -> Array:
 
 
 def flip_check(
-    measurement: Measurement, posterior: Posterior, prior: Array, likelier: float = 0.9
+    measurement: Measurement, posterior: Posterior, prior: Array, options: EPOptions = DEFAULT
 ) -> Posterior:
     """The posterior, no record surer than the likelihood of the next best answer allows.
 
@@ -362,17 +369,17 @@ def flip_check(
     """
     p = posterior.probabilities
     answer, rows = p.argmax(axis=1), np.arange(len(p))
-    fixed = p.max(axis=1) > DECIDED
+    fixed = p.max(axis=1) > options.likely
     asked = (np.arange(p.shape[1]) != answer[:, None]) & (prior > 0) & fixed[:, None]
     record, other = np.nonzero(asked)
-    if fixed.mean() < NEARLY_ALL or not len(record):
+    if fixed.mean() < options.nearly_all or not len(record):
         return posterior
     expected = np.where(fixed[:, None], np.eye(p.shape[1])[answer], p)
     miss = measurement.total - np.tensordot(expected, measurement.features, 2)
     change = measurement.features[record, other] - measurement.features[record, answer[record]]
     gain = change @ miss - 0.5 * np.einsum("ij,ij->i", change, change)
     gain += np.log(prior[record, other]) - np.log(prior[record, answer[record]])
-    pick = np.argsort(-gain, kind="stable")[:MOST_PAIRS]
+    pick = np.argsort(-gain, kind="stable")[: options.pairs]
     pairs = gain[pick][:, None] + gain[pick] - change[pick] @ change[pick].T
     pairs[record[pick][:, None] == record[pick]] = -np.inf
     gain[pick] = np.maximum(gain[pick], pairs.max(axis=1))
@@ -384,7 +391,7 @@ def flip_check(
         return posterior
     checked = doubts * (np.minimum(doubt, 0.5) / np.maximum(doubt, 1e-300))[:, None]
     checked[rows, answer] = 1 - np.minimum(doubt, 0.5)
-    unique = float(doubts[raised].max()) < likelier
+    unique = float(doubts[raised].max()) < options.likelier
     return replace(
         posterior,
         probabilities=np.where(raised[:, None], checked, p),

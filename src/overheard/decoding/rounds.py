@@ -1,4 +1,7 @@
-"""Many rounds of a model whose gradients factorise, as one small measurement.
+"""Rounds of full-batch steps as one measurement: factored gradients, moments, clipped sums.
+
+**Many rounds of a model whose gradients factorise** come first; then linear least squares, of which
+the moments of the secret are all that a message tells; then updates that were scaled by a factor.
 
 For linear, logistic and softmax regression, and for the units of a dense layer, the gradient of
 record ``i`` at round ``t`` is an outer product: coordinate ``j`` is ``residual[i, t] input[i, j]``
@@ -18,32 +21,39 @@ needed.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from overheard.decoding.limits import SPARE
-from overheard.decoding.measurement import FLOOR, Measurement, from_differences, stack
+from overheard.decoding.measurement import (
+    FLOOR,
+    GRAM_CONDITION,
+    SPARE,
+    Measurement,
+    from_differences,
+    stack,
+)
+from overheard.errors import FixRecording
 
 Array = NDArray[np.float64]
 
-UNIT_ROUNDOFF_32 = 2.0**-24
+UNIT_ROUNDOFF_32 = float(np.finfo(np.float32).eps) / 2
 """Relative error of one float32 operation."""
 
-_SKETCH = 300  # random combinations of the records' curves from which their span is found
-_LEAK = 0.1  # curves below this (whitened, all records together) are dropped
 
-
-def from_factors(residuals: Array, inputs: Array, totals: Array, noise: Any) -> Measurement:
+def from_factors(
+    residuals: Array, inputs: Array, totals: Array, noise: Any, leak: float = 0.1
+) -> Measurement:
     """Measurement from factored gradients over many rounds.
 
     residuals: (m, K, T), record i's residual at round t were its value candidate k;
     inputs: (m, K, d), its input vector under candidate k (bias = a constant coordinate);
     totals: (T, d), observed sums of gradients: (sent - returned) * m / learning rate for one
-    full-batch step; noise: their standard deviations, (T, d) or a number (:func:`float32_noise`).
+    full-batch step; noise: their standard deviations, (T, d) or a number (:func:`float32_noise`);
+    leak: curves below this (whitened, all records together) are dropped.
 
     Noise is taken as independent between rounds and coordinates. It is raised per coordinate to
     what the left-over series shows when at least 20 values are left over. Leave out rounds in
@@ -58,7 +68,7 @@ def from_factors(residuals: Array, inputs: Array, totals: Array, noise: Any) -> 
         return from_differences(np.zeros((people, candidates - 1, 1)), np.zeros(1), 1.0)
     # Precision of a typical record's series at each round: what a curve is worth there.
     precision = np.sqrt((1.0 / sd**2) @ (inputs**2).mean(axis=(0, 1)))
-    basis = _curves(residuals.reshape(-1, rounds) * precision, _LEAK)  # (T, q), orthonormal
+    basis = _curves(residuals.reshape(-1, rounds) * precision, leak)  # (T, q), orthonormal
     coefficients = (residuals * precision) @ basis  # (m, K, q)
     shapes = basis / precision[:, None]
     columns = [(inputs[:, :, j], residual[:, j], sd[:, j]) for j in active]
@@ -88,16 +98,17 @@ def float32_noise(returned: Array, residuals: Array, inputs: Array, scale: float
     return np.asarray(np.sqrt((ulp * scale) ** 2 / 12.0 + arithmetic), dtype=np.float64)
 
 
-def _curves(series: Array, leak: float) -> Array:
-    """Orthonormal curves in time that hold all records' series up to ``leak`` (Frobenius)."""
+def _curves(series: Array, leak: float, combinations: int = 300) -> Array:
+    """Orthonormal curves in time that hold all records' series up to ``leak`` (Frobenius), from so
+    many random combinations of them where there are more."""
     rounds = series.shape[1]
     energy = float(np.einsum("ij,ij->", series, series))
     sketch = series
-    if len(series) > _SKETCH:
+    if len(series) > combinations:
         # Gaussian combinations span what the series span. The stream is fixed: another one would
         # change the rows, and the likelihood of any answer by less than the leak.
-        mix = np.random.default_rng(20221212).normal(size=(_SKETCH, len(series)))
-        sketch = mix @ series * np.sqrt(1.0 / _SKETCH)
+        mix = np.random.default_rng(20221212).normal(size=(combinations, len(series)))
+        sketch = mix @ series * np.sqrt(1.0 / combinations)
     for candidate in (sketch, series):
         _, singular, right = linalg.svd(candidate, full_matrices=False, check_finite=False)
         tail = np.sqrt(np.cumsum((singular**2)[::-1])[::-1])
@@ -134,3 +145,215 @@ def _coordinate(
         spare_rows=part.spare_rows + spare,
         spare_chi2=part.spare_chi2 + chi2 / raised**2,
     )
+
+
+# --- The sufficient statistics of a secret column, from updates of linear least squares.
+#
+# For squared error and a linear model the update depends on the secret (decoders.md section 2.1)
+# only through the moments ``U_k = sum over records with value k of phi_i``, phi being the public
+# inputs, 1 and y. One step is linear in U; E steps are ``theta <- theta - c (H(U) theta - b(U))``
+# repeated, and the same few numbers follow from a small non-linear least squares. X_p'X_p is
+# public, so that two messages suffice where a fit of the whole map needs d + 1.
+#
+# The answer is kept as the linear measurement ``rows @ U = total`` with unit noise, so that a
+# moment which the messages do not determine is never inverted.
+
+
+@dataclass(frozen=True)
+class Moments:
+    """``rows`` (r, (K-1) q) and ``total`` (r,): whitened equations for the moments of the values
+    1..K-1; ``estimate`` (K-1, q) their least-squares solution; ``chi2``: the sum of squares that
+    this leaves of the messages, in units of the assumed noise, with so many degrees of freedom."""
+
+    rows: Array
+    total: Array
+    estimate: Array
+    chi2: float
+    freedom: int
+
+
+def statistics(public: Array, labels: Array) -> Array:
+    """phi (m, q): public inputs with the secret's own set to zero, a one, and the label."""
+    return np.column_stack([public, np.ones(len(labels)), labels])
+
+
+class Steps(NamedTuple):
+    """Local full-batch steps: c = 2 lr / m, the factor of one gradient step; how many; whether the
+    model has a bias (its inputs are then [x, 1]); FedProx's coefficient times the learning rate."""
+
+    factor: float
+    times: int
+    bias: bool
+    proximal: float = 0.0
+
+
+def moments_of_secret(
+    sent: Array,
+    updates: Array,
+    noise: Array,
+    phi: Array,
+    blocks: Array,
+    steps: Steps,
+    within: Array | None = None,
+) -> Moments:
+    """Solve the messages for the secret's moments.
+
+    Args:
+        sent: (T, P) models sent, P = d inputs (+ 1 bias).
+        updates: (T, P) sent minus returned.
+        noise: (T, P) standard deviation of each update.
+        phi: (m, q) from `statistics`.
+        blocks: (K, d) what each value adds to the model's inputs.
+        steps: what a client does between two messages.
+        within: (K, d) variance of the inputs among records of one value (binned numbers).
+    """
+    law = _Law(phi, blocks, np.zeros_like(blocks) if within is None else within, steps)
+    guess = np.repeat(phi.sum(0, keepdims=True) / len(blocks), len(blocks) - 1, axis=0).ravel()
+
+    def evaluate(at: Array) -> tuple[float, Array, Array]:
+        predicted, slope = law(sent, at)
+        residual = ((updates - predicted) / noise).ravel()
+        rows = (slope / noise[..., None]).reshape(-1, len(at))
+        return float(residual @ residual), residual, rows
+
+    cost, residual, rows = evaluate(guess)
+    for _ in range(50):  # Gauss-Newton takes a dozen
+        # columns differ in scale by orders of magnitude: equilibrate before the solve
+        scale = np.maximum(np.linalg.norm(rows, axis=0), 1e-300)
+        move = np.linalg.lstsq(rows / scale, residual, rcond=1e-14)[0] / scale
+        trials = ((guess + move / 2**halving) for halving in range(10))
+        better = next((t for t in trials if evaluate(t)[0] < cost), None)
+        if better is None:
+            break
+        before, guess = cost, better
+        cost, residual, rows = evaluate(guess)
+        if before - cost < 1e-9 * before:
+            break
+    if not np.isfinite(cost):
+        raise FixRecording("the updates do not follow linear least squares; is the recipe right?")
+    q, r = np.linalg.qr(rows)
+    total = r @ guess + q.T @ residual
+    freedom = max(len(residual) - len(guess), 0)
+    return Moments(r, total, guess.reshape(len(blocks) - 1, -1), cost, freedom)
+
+
+class _Law:
+    """updates(sent; U) and its derivative by U, by forward differentiation of the local steps."""
+
+    def __init__(self, phi: Array, blocks: Array, within: Array, steps: Steps) -> None:
+        d, q, self.steps = blocks.shape[1], phi.shape[1], steps
+        size = d + steps.bias
+        lift = np.eye(q, size)  # phi -> public inputs of the model
+        e, inside = (np.pad(part, ((0, 0), (0, size - d))) for part in (blocks, within))
+        # with all records at value 0: H0, b0; each moment of value k adds (e_k - e_0) terms
+        shifted = phi @ lift + e[0]
+        square = e[:, :, None] * e[:, None, :] + inside[:, :, None] * np.eye(size)
+        self.h0 = shifted.T @ shifted + len(phi) * np.diag(inside[0])
+        self.b0 = shifted.T @ phi[:, -1]
+        change = e[1:] - e[0]
+        cross = np.einsum("as,kt->kast", lift, change)
+        dh, db = cross + cross.swapaxes(2, 3), np.zeros((len(change), q, size))
+        dh[:, d] += square[1:] - square[0]
+        db[:, -1] = change
+        self.dh, self.db = dh.reshape(-1, size, size), db.reshape(-1, size)
+
+    def __call__(self, sent: Array, moments: Array) -> tuple[Array, Array]:
+        h = self.h0 + np.tensordot(moments, self.dh, 1)
+        b = self.b0 + moments @ self.db
+        theta = sent.copy()
+        slope = np.zeros((*sent.shape, len(moments)))
+        factor, times, _, proximal = self.steps
+        for _ in range(times):
+            pull = np.tensordot(theta, self.dh, ([1], [2])).swapaxes(1, 2) - self.db.T
+            turn = factor * (h @ slope + pull) + proximal * slope
+            theta = theta - factor * (theta @ h - b) - proximal * (theta - sent)
+            slope = slope - turn
+        return sent - theta, -slope
+
+
+# --- By which factor was the whole sum scaled before it was sent?
+#
+# A clipped update is the sum of the records' gradients times an unknown ``alpha`` (decoders.md
+# section 3.2). With B the sum under candidate 0, differences F and indicators z, the message is
+#
+#     t = alpha (B + F z) + noise.
+#
+# Directions in which no record's candidates differ hold ``alpha B`` and noise alone: least
+# squares there gives alpha and the noise (`regressed`). Where there are none the length of the
+# message beside the one that is expected does (`by_length`). Once the records are decoded, alpha
+# follows from what is believed of them (`refit`):
+#
+#     alpha = <t, m> / (|m|^2 + sum_i tr(Cov_i G_ii)),      m = B + F p.
+
+
+@dataclass(frozen=True)
+class ScaledSum:
+    """Inner products of one message, all whitened by its stated noise.
+
+    gram: (n, n) of the n = m (K - 1) differences F, record-major; with_message, with_base: (n,),
+    their products with the message t and with B; message, both, base: <t, t>, <t, B>, <B, B>;
+    equations: numbers in the message.
+    """
+
+    gram: Array
+    with_message: Array
+    with_base: Array
+    message: float
+    both: float
+    base: float
+    equations: int
+    candidates: int
+
+
+@dataclass(frozen=True)
+class Scale:
+    """``value``: alpha by least squares, and its standard error ``sd``. ``noise``: variance of what
+    it leaves, in units of the stated one (1 or more), and ``noise_unscaled`` at alpha = 1."""
+
+    value: float
+    sd: float
+    noise: float
+    noise_unscaled: float
+
+
+def regressed(heard: ScaledSum) -> Scale | None:
+    """Alpha from the directions outside of the differences' span; None where they are too few.
+    Cost: one (n, n) eigh."""
+    values, vectors = linalg.eigh(heard.gram)
+    keep = values > max(float(values[-1]), 0.0) / GRAM_CONDITION
+    spare = heard.equations - int(keep.sum())
+    if spare < SPARE:
+        return None
+    basis = vectors[:, keep] / np.sqrt(values[keep])
+    message, base = basis.T @ heard.with_message, basis.T @ heard.with_base
+    square = max(heard.base - float(base @ base), 0.0)
+    both = heard.both - float(message @ base)
+    alpha = both / square if square > 0 else 1.0
+
+    def noise(at: float) -> float:
+        left = heard.message - float(message @ message) - 2 * at * both + at**2 * square
+        return max(left / spare, 1.0)
+
+    sd = float(np.sqrt(noise(alpha) / square)) if square > 0 else np.inf
+    return Scale(alpha, sd, noise(alpha), noise(1.0))
+
+
+def by_length(heard: ScaledSum, probabilities: Array) -> float:
+    """The alpha with which the message would be as long as it is."""
+    return float(np.sqrt(heard.message / _expected_square(heard, probabilities)))
+
+
+def refit(heard: ScaledSum, probabilities: Array) -> float:
+    """The alpha that what is believed of the records gives (see the module's docstring)."""
+    message = heard.both + probabilities[:, 1:].ravel() @ heard.with_message
+    return float(message / _expected_square(heard, probabilities))
+
+
+def _expected_square(heard: ScaledSum, probabilities: Array) -> float:
+    """Of the length of B + F z."""
+    p, free = probabilities[:, 1:].ravel(), heard.candidates - 1
+    square = heard.base + 2 * p @ heard.with_base + p @ (heard.gram @ p)
+    own = np.einsum("iaib->iab", heard.gram.reshape(-1, free, len(p) // free, free))
+    q = p.reshape(-1, free)
+    spread = np.einsum("iaa,ia->", own, q) - np.einsum("iab,ia,ib->", own, q, q)
+    return float(square + spread)

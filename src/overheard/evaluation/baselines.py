@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.stranger import beforehand
+from overheard.attacks.prior import imputed_prior
 from overheard.evaluation.metrics import client_losses, local_optimum
 from overheard.programs.program import Told
 from overheard.programs.recipe import Recipe
@@ -138,7 +138,7 @@ def best_imputation(
     if not needed <= view.kinds or view.know(AttributeDomain).spread:
         return others
     wanted = positions(column, values)
-    p = beforehand(view)
+    p = imputed_prior(view)
     log2 = np.log2(p[np.arange(len(wanted)), wanted])
     own = Imputed(np.asarray(p.argmax(axis=1) == wanted, dtype=np.float64), log2, log2)
     if others is None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks import is_slow, listens
 from overheard.attacks.partial import PartialDecode
-from overheard.attacks.stranger import beforehand
+from overheard.attacks.prior import imputed_prior
 from overheard.errors import FixConfig, GrantKnowledge, ListenLonger
 from overheard.evaluation.attempt import NOT_RUN, attempt
 from overheard.evaluation.audit import AuditOptions, chosen_attacks, key_of
@@ -377,7 +377,7 @@ def learned(
         low=low,
         high=high,
         majority=float(np.bincount(truth).max() / len(truth)),
-        imputation=float((beforehand(view).argmax(axis=1) == truth).mean()),
+        imputation=float((imputed_prior(view).argmax(axis=1) == truth).mean()),
         confidence=None if flag else float(sure.mean()),
         certain=int(certain.sum()),
         certain_right=int(right[certain].sum()),

@@ -34,14 +34,9 @@ from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import observe
 
-CLIENTS, ROUNDS = 3, 6
-"""Clients whose messages are looked at, of all sizes, and messages of each, evenly spread."""
-MOST_PAIRS = 2500
-"""Of a recorded and a table client, each of which is a step of training or a few."""
-SHARES = (0.2, 0.1, 0.25, 0.3, 0.15, 0.05, 0.5)
-"""Of its records that a client may have held out, and how it may have drawn them."""
 DRAWN = (("scikit-learn", 42), ("scikit-learn", 0), ("scikit-learn", 1), ("datasets", 42),
          ("datasets", 0), ("order", 42))  # fmt: skip
+"""How a client may have drawn the records that it held out."""
 _LINK = Threat("identify", frozenset({Link}), "")
 
 
@@ -92,14 +87,14 @@ class Asked:
 
 
 def held_out(
-    rows: Sequence[int], reported: Sequence[float], batches: Sequence[int | None]
+    rows: Sequence[int], reported: Sequence[float], options: Options = USUAL
 ) -> list[HeldOut | None]:
     """How clients of so many records may have come to train on what they report: the number of
     records or else, as ``len(loader)`` is, of batches."""
-    for sizes in ([1], [size for size in batches if size]):
+    for sizes in ([1], [size for size in options.batches if size]):
         shares = [
             share
-            for share, size in product((0.0, *SHARES), sizes)
+            for share, size in product((0.0, *options.held_out), sizes)
             if [np.ceil((n - np.ceil(share * n)) / size) for n in rows] == list(reported)
         ]
         if shares:
@@ -152,7 +147,7 @@ def identify(
                 for way, c in e.spans if way == "returned"}  # fmt: skip
     asked, named = Asked(recording, dataset, given, trust_code), dict(given.get("clients", {}))
     unknown = not named and not set(reported) & set(sizes)
-    if unknown and len(reported) <= len(sizes) <= MOST_PAIRS / len(reported):
+    if unknown and len(reported) <= len(sizes) <= options.pairs / len(reported):
         named = dict(zip(reported, sizes, strict=False))  # anybody, for the time being
     there = [c for c in reported if named.get(c, c) in sizes]
     if not there:
@@ -161,18 +156,18 @@ def identify(
             f"which has {len(sizes)}: record with its names, or say who is who in [clients]"
         )
     rows = sorted(sizes[named.get(c, c)] for c in there)
-    splits = held_out(rows, sorted(reported[c] for c in there), options.batches)
+    splits = held_out(rows, sorted(reported[c] for c in there), options)
     if unknown:
         everybody = asked.saying(splits[0], named).structures([*sizes])
         told = messages(_described(asked, everybody, work / "anybody"), [*named.values()], 1)
         numbers = searching.who_is_who(everybody, told)
         named = {c: list(sizes)[number] for c, number in zip(named, numbers, strict=True)}
     by_size = sorted((named.get(c, c) for c in there), key=sizes.__getitem__)
-    names = [by_size[k] for k in spread(len(by_size), CLIENTS)]
+    names = [by_size[k] for k in spread(len(by_size), options.clients)]
     likeliest = asked.saying(splits[0], named)
     structures = likeliest.structures(names)
     known = _described(asked, structures, work / "known")
-    told = messages(known, names)
+    told = messages(known, names, options.rounds)
     best = (ranking := search(structures, told, options))[0]
     if len(splits) > 1:
         likely = []
@@ -192,7 +187,7 @@ def _described(asked: Asked, structures: Sequence[Structure], work: Path) -> Rec
     return asked.recording.described_in(work)
 
 
-def messages(recording: Recording, names: Sequence[str], rounds: int = ROUNDS) -> Messages:
+def messages(recording: Recording, names: Sequence[str], rounds: int) -> Messages:
     """Some messages of these clients, from their first to their last."""
     parts = []
     for number, name in enumerate(names):

@@ -45,8 +45,6 @@ Array = NDArray[np.float64]
 _TINY = 1e-300
 _ROUNDING = 1e-6
 """Part of the messages' squares that arithmetic in single precision may leave."""
-_COORDINATES = 128
-"""Of a message that are weighed where orders are random: a covariance of more is not known."""
 OPTIMISERS: dict[str, Optimiser] = {
     "SGD": Sgd(),
     "momentum": Sgd(momentum=0.9),
@@ -60,6 +58,9 @@ OPTIMISERS: dict[str, Optimiser] = {
 class Options:
     """What is tried, and how long.
 
+    ``clients`` whose messages are looked at, of all sizes, and ``rounds`` of each, evenly spread.
+    ``pairs`` of a recorded and a table client that are tried where names do not tell who is who.
+    ``held_out``: shares of its records that a client may have held out.
     ``batches`` (None: all records at once) and ``epochs``: those that are tried. ``work``:
     multiplications that a recipe may take in an early stage, a tenth of a second; the last may take
     20 times as many. ``structures``: how many are tried with every training. ``stages``: random
@@ -67,6 +68,10 @@ class Options:
     residuals of those that are weighed at all, in units of the least.
     """
 
+    clients: int = 3
+    rounds: int = 6
+    pairs: int = 2500
+    held_out: tuple[float, ...] = (0.2, 0.1, 0.25, 0.3, 0.15, 0.05, 0.5)
     batches: tuple[int | None, ...] = (16, 32, 64, None)
     epochs: tuple[int, ...] = (1, 2, 3, 5, 10)
     work: float = 3e9
@@ -184,8 +189,9 @@ def fit_rate(fitted: Fitted, heard: Messages, times: int, close: float = 1e-2) -
     return replace(fitted.at(np.exp(log_rate)), residual=residual)
 
 
-def weighed(fitted: Fitted, heard: Messages, times: int) -> Fitted:
-    """With its evidence, at the rate nearby that has most."""
+def weighed(fitted: Fitted, heard: Messages, times: int, coordinates: int = 128) -> Fitted:
+    """With its evidence, at the rate nearby that has most. coordinates: of a message that are
+    weighed where orders are random, as a covariance of more is not known."""
     if certain(fitted.recipe):
         away = (heard.added - replayed(fitted, heard, 1, "float64")[:, 0]) ** 2
         lengths = (heard.added**2).mean(axis=1, keepdims=True).clip(_TINY)
@@ -197,8 +203,8 @@ def weighed(fitted: Fitted, heard: Messages, times: int) -> Fitted:
     if not np.isfinite(many).all():
         return replace(fitted, messages=np.full(len(many), -np.inf))
     moving = np.flatnonzero((heard.added != 0).any(axis=0))
-    if len(moving) > _COORDINATES:  # any: those that moved far did so by chance, too
-        moving = np.random.default_rng(0).permutation(moving)[: _COORDINATES // 2]
+    if len(moving) > coordinates:  # any: those that moved far did so by chance, too
+        moving = np.random.default_rng(0).permutation(moving)[: coordinates // 2]
     mean = (many := many[..., moving]).mean(axis=1)
     # of fewer replays than coordinates much of the covariance is not known
     shrunk = times ** (-1.0 if times <= len(moving) else -2.0)

@@ -19,13 +19,11 @@ from overheard.transcript.knowledge import Releases
 from overheard.transcript.view import Attack
 
 Array = NDArray[np.float64]
-CLOSE = 0.01
-"""A model that loses at most this much more than the optimum counts as the client's own."""
-SAME_MODEL = 1e-4
-"""Copies of a client's model that lose at most this much more (0.01%) are equally its own."""
 AT_INFINITY = "at infinity (separable records): all are compared under a penalty of 1 / records"
 """What is said of an optimum that does not exist."""
-EXCESS_LOSS = Metric("excess_loss", "error", limit=CLOSE, same=SAME_MODEL)
+EXCESS_LOSS = Metric("excess_loss", "error", limit=0.01, same=1e-4)
+"""A model that loses at most 1% more than the optimum counts as the client's own; copies that lose
+at most 0.01% more than one another are equally its own."""
 
 
 def refuses(recipe: Told, records: Records) -> str:

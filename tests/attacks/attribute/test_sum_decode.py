@@ -11,7 +11,7 @@ import pytest
 from federations import guessed, summed
 
 from overheard.attacks import pipeline
-from overheard.attacks.stranger import beforehand
+from overheard.attacks.prior import imputed_prior
 from overheard.attacks.sums import SumDecode
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
 from overheard.evaluation.audit import audit
@@ -88,7 +88,9 @@ def test_clients_of_whom_nothing_is_known_are_noise(tmp_path: Path) -> None:
         told, secret = view.know(EverybodysRecords), run.truth()[client]["c043"]
         records, labels = {n: told.records[n] for n in known}, {n: told.labels[n] for n in known}
         guess = launch(SumDecode(), view.knowing(EverybodysRecords(records, labels)), 0)
-        stranger = replace(guess, probabilities=beforehand(view, records[client], labels[client]))
+        stranger = replace(
+            guess, probabilities=imputed_prior(view, records[client], labels[client])
+        )
         hits.append(attribute_hits(guess, secret).mean())
         free.append(attribute_hits(stranger, secret).mean())
         sure.append(guess.probabilities.max(axis=1).mean())

@@ -17,8 +17,7 @@ from overheard.attacks.property import (
     flagged,
     outputs,
 )
-from overheard.decoding.client_sets import Options, Posterior
-from overheard.decoding.matched_filter import Options as FilterOptions
+from overheard.decoding.client_sets import FilterOptions, Options, Posterior
 from overheard.errors import ChooseAnotherAttack, FixData, ListenLonger
 from overheard.programs.records import Records
 from overheard.programs.training import Schedule, shards

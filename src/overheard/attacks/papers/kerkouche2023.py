@@ -26,12 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
-from scipy.stats import norm
 
 from overheard.attacks.property import NEEDS, USES, Adversary, adversary_of, attendance
 from overheard.errors import ChooseAnotherAttack
@@ -169,10 +169,7 @@ def train_detector(
 def overlap(mean: float, variance: float, other_mean: float, other_variance: float) -> float:
     """OVL: the area below both of two normal densities (Figure 2)."""
     sd, other_sd = np.sqrt(max(variance, TINY)), np.sqrt(max(other_variance, TINY))
-    reach = 8 * max(sd, other_sd)
-    at = np.linspace(min(mean, other_mean) - reach, max(mean, other_mean) + reach, 20_001)
-    lower = np.minimum(norm.pdf(at, mean, sd), norm.pdf(at, other_mean, other_sd))
-    return float(np.clip(np.trapezoid(lower, at), 0.0, 1.0))
+    return NormalDist(mean, sd).overlap(NormalDist(other_mean, other_sd))
 
 
 class Detected(NamedTuple):

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.client import spread
 from overheard.attacks.membership import pool_of
-from overheard.attacks.stranger import prior_shares
+from overheard.attacks.prior import prior_shares
 from overheard.errors import ChooseAnotherAttack, FixConfig
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import Network, network
@@ -61,7 +61,6 @@ Floats = tuple[float, ...]
 Rows: TypeAlias = "tuple[Tensor, ...]"
 """Numbers, a row per record: of the attribute and, if labels are searched too, of the classes."""
 Distance: TypeAlias = "Callable[[Matching, Rows, Tensor], Tensor]"
-FLOOR = 1e-9  # least variance of a component, relative to that of all candidates
 
 
 # --- section 3.2: the gradients of virtual inputs, matched with those heard -----------------------
@@ -323,7 +322,8 @@ class GradientVarianceGmm:
 
     Settings: ``start``, the share of the candidates with which the members' component starts;
     ``then``, the search for the attribute of those who are found, as if their membership were
-    known (section 5.2), where the attribute is asked too.
+    known (section 5.2), where the attribute is asked too. ``floor``: least variance of a component,
+    relative to that of all candidates.
     """
 
     name: ClassVar[str] = "gradient_variance_gmm"
@@ -334,6 +334,7 @@ class GradientVarianceGmm:
 
     start: float = 0.5
     then: CosMatching | None = None
+    floor: float = 1e-9
 
     def __call__(self, view: View, rng: np.random.Generator) -> Membership:
         from sklearn.mixture import GaussianMixture
@@ -356,8 +357,8 @@ class GradientVarianceGmm:
             2,
             weights_init=[len(half) / len(ordered) for half in halves],
             means_init=[[half.mean()] for half in halves],
-            precisions_init=[[[1 / (half.var() + FLOOR)]] for half in halves],
-            reg_covar=FLOOR,
+            precisions_init=[[[1 / (half.var() + self.floor)]] for half in halves],
+            reg_covar=self.floor,
             max_iter=500,
             random_state=int(rng.integers(2**31)),
         ).fit(relative)

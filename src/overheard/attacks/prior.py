@@ -48,7 +48,7 @@ def prior_shares(view: View) -> Array:
     return np.asarray(shares / shares.sum())
 
 
-def beforehand(view: View, records: Records | None = None, labels: Any = None) -> Array:
+def imputed_prior(view: View, records: Records | None = None, labels: Any = None) -> Array:
     """What is known of each record's value before listening (m, K): what is imputed, where
     auxiliary records tell the attribute, else how common each value is.
 

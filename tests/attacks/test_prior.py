@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.attacks import stranger
+from overheard.attacks import prior
 from overheard.attacks.attribute import MaxEntropy
-from overheard.attacks.stranger import beforehand
+from overheard.attacks.prior import imputed_prior
 from overheard.errors import FixData
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import (
@@ -43,14 +43,14 @@ def right(p: np.ndarray, view: View, truth: np.ndarray) -> float:
 def test_without_records_of_others_it_is_how_common_values_are(granted) -> None:
     view, _, truth = granted
     told = view.knowing(AttributePrior((0.25, 0.75)))
-    assert np.allclose(beforehand(told), [[0.25, 0.75]] * len(truth), atol=1e-5)
+    assert np.allclose(imputed_prior(told), [[0.25, 0.75]] * len(truth), atol=1e-5)
     with pytest.raises(FixData, match="3 shares for 2 values"):
-        beforehand(view.knowing(AttributePrior((0.2, 0.3, 0.5))))
+        imputed_prior(view.knowing(AttributePrior((0.2, 0.3, 0.5))))
 
 
 def test_records_of_others_tell_and_never_everything(granted) -> None:
     _, view, truth = granted
-    p = beforehand(view)
+    p = imputed_prior(view)
     assert np.allclose(p.sum(axis=1), 1)
     assert p.min() > 1e-4
     assert right(p, view, truth) > max(np.mean(truth == v) for v in np.unique(truth)) + 0.05
@@ -59,7 +59,7 @@ def test_records_of_others_tell_and_never_everything(granted) -> None:
 def test_who_listens_is_not_below_who_does_not(granted) -> None:
     plain, view, truth = granted
     listening = launch(MaxEntropy(), view, 0).probabilities
-    assert right(listening, view, truth) >= right(beforehand(view), view, truth) - 0.02
+    assert right(listening, view, truth) >= right(imputed_prior(view), view, truth) - 0.02
     uninformed = launch(MaxEntropy(), plain, 0).probabilities
     assert right(listening, view, truth) > right(uninformed, view, truth)
 
@@ -68,23 +68,23 @@ def test_labels_count_where_they_are_known(granted) -> None:
     _, view, _ = granted
     labels = view.know(Labels).values
     turned = view.knowing(Labels(labels[::-1].copy()))
-    assert not np.allclose(beforehand(view), beforehand(turned))
+    assert not np.allclose(imputed_prior(view), imputed_prior(turned))
 
 
 def test_records_alike_are_told_alike(granted) -> None:
     _, view, _ = granted
     rows = np.array([0, 1, 0])
     records = view.know(PublicRecords).records.take(rows)
-    p = beforehand(view.knowing(PublicRecords(records), Labels(view.know(Labels).values[rows])))
+    p = imputed_prior(view.knowing(PublicRecords(records), Labels(view.know(Labels).values[rows])))
     assert np.allclose(p[0], p[2])
 
 
 def test_what_was_learned_is_learned_once(granted, monkeypatch) -> None:
     """By all attacks that know the same records."""
     _, view, _ = granted
-    made, fit = [], stranger._imputation
-    monkeypatch.setattr(stranger, "_imputation", lambda *known: made.append(1) or fit(*known))
+    made, fit = [], prior._imputation
+    monkeypatch.setattr(prior, "_imputation", lambda *known: made.append(1) or fit(*known))
     view.know(AuxiliaryData).derived.clear()
-    first = beforehand(view)
-    assert np.array_equal(first, beforehand(view.narrowed(view.kinds)))
+    first = imputed_prior(view)
+    assert np.array_equal(first, imputed_prior(view.narrowed(view.kinds)))
     assert len(made) == 1
