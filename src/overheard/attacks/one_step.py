@@ -70,7 +70,6 @@ from overheard.programs.gradient_rows import Differences, GradientRows, Outer, a
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import client_rows, network
 from overheard.programs.recipe import Recipe
-from overheard.programs.records import encode
 from overheard.programs.simulated import Encoded
 from overheard.transcript.knowledge import Link
 
@@ -181,14 +180,14 @@ def _decoded(client: Client, rounds: int, options: OneStepOptions) -> Found:
     # noise that nobody told of must not stand for members that the pool lacks
     everybody = bool(client.candidates.present.all()) and not client.messages.sparse
     if (client.may_be_clipped or strange) and everybody:
-        undone = _undone(client, solve, options)
-        if undone is not None and undone.noise_sd > client.messages.noise_sd:
-            notes["noise_found"] = undone.noise_sd
-            client = client.hearing(replace(client.messages, noise_sd=undone.noise_sd))
+        noise, unscaled, scale = _unscaled(client, solve, options)
+        if noise > client.messages.noise_sd:
+            notes["noise_found"] = noise
+            client = client.hearing(replace(client.messages, noise_sd=noise))
             measured = measure(client, rounds, options)
-        if undone is not None and undone.measurement is not None:
-            notes["scale"] = float(np.median(undone.scales))
-            measured = undone.measurement
+        if unscaled is not None:
+            notes["scale"] = scale
+            measured = unscaled
     posterior = solve(measured)
     left = max(posterior.chi2_per_equation, measured.misfit if measured.spare_rows else 0.0)
     return Found(client, posterior, left, notes)
@@ -456,56 +455,44 @@ def _moments(client: Client, rounds: int) -> Measurement:
     return replace(made, spare_rows=moments.freedom, spare_chi2=moments.chi2)
 
 
-class Undone(NamedTuple):
-    """What was done to the updates before they were sent: ``scales`` of the rounds used and the
-    standard deviation of the noise on a coordinate, told or found. measurement: without the scales;
-    None where no round was scaled."""
-
-    scales: Array
-    noise_sd: float
-    measurement: Measurement | None = None
-
-
-def _undone(
+def _unscaled(
     client: Client, solve: Callable[[Measurement], Posterior], options: OneStepOptions
-) -> Undone | None:
-    """Every round's own scale, and the noise; None where they cannot be found out: several local
-    steps, or too many records. Where clipping was announced scales are at most one, and a small one
-    is believed."""
-    unknowns, told = client.candidates.unknowns, client.may_be_clipped
+) -> tuple[float, Measurement | None, float]:
+    """What was done to the updates before they were sent: the noise on a coordinate (its standard
+    deviation, known or estimated), the measurement without the scales of the rounds (None if none
+    was scaled), and their median. Nothing is found out of several local steps, or of too many
+    records. Where clipping was announced scales are at most one, and a small one is believed."""
+    unknowns, announced = client.candidates.unknowns, client.may_be_clipped
     if unknowns > UNKNOWNS or not one_step(client.messages, client.recipe):
-        return None
+        return client.messages.noise_sd, None, 1.0
     most = int(np.clip(options.operations / unknowns**3, 1, options.scaled_rounds))
     client = client.only(spread(len(client.messages), most))
     link = client.messages
     sums = [_scaled_sum(client, row) for row in range(len(link))]
     scales, noise = np.ones(len(link)), 1.0
     for row, one in enumerate(sums):
-        found = regressed(one)
-        if found is None:
-            scales[row] = min(by_length(one, client.prior), 1.0) if told else 1.0
+        fit = regressed(one)
+        if fit is None:
+            scales[row] = min(by_length(one, client.prior), 1.0) if announced else 1.0
             continue
-        away = (1 - found.value) / found.sd
-        believed = (
-            away > options.far if told else found.noise < options.halved * found.noise_unscaled
-        )
-        if believed and found.value > 0:
-            scales[row] = found.value
-        noise = max(noise, found.noise)
+        scaled = 1 - fit.value > options.far * fit.sd
+        if not announced:
+            scaled = fit.noise < options.halved * fit.noise_unscaled
+        scales[row] = fit.value if scaled and fit.value > 0 else 1.0
+        noise = max(noise, fit.noise)
     if noise > options.fitting:
         stated = float(np.sqrt(np.mean(rounding(link) ** 2)))
         client = client.hearing(replace(link, noise_sd=float(np.sqrt(noise)) * stated))
-    if (scales == 1.0).all():
-        return Undone(scales, client.messages.noise_sd)
-    for _ in range(options.passes):
+    measurement = None
+    for _ in range(options.passes if (scales != 1.0).any() else 0):
         measurement = network_measurement(client, len(link), scales, options)
         posterior = solve(measurement)
         again = np.array([refit(one, posterior.probabilities) for one in sums])
-        again = np.where(scales == 1.0, 1.0, np.minimum(again, 1.0) if told else again)
+        again = np.where(scales == 1.0, 1.0, np.minimum(again, 1.0) if announced else again)
         if posterior.method in PROVEN or np.abs(again / scales - 1).max() <= options.settled:
             break
         scales = again
-    return Undone(scales, client.messages.noise_sd, measurement)
+    return client.messages.noise_sd, measurement, float(np.median(scales))
 
 
 def _scaled_sum(client: Client, row: int) -> ScaledSum:
@@ -545,42 +532,22 @@ def _very_many(client: Client) -> bool:
 
 def _first_layer(client: Client) -> Posterior:
     """The posterior from the first round's first layer. The attribute enters it directly, and its
-    equations are used; the other layers' factors are made chunk by chunk and let go (decoders.md
-    section 4: 20,000 records, 1.5 million parameters)."""
-    link, recipe, known = client.messages, client.recipe, client.candidates
-    people, first = known.records, _layer(recipe)
-    theta = link.sent[0].astype(np.float64)
-    scale = people / rate_of(link, recipe)
-    residual: Array = first.block(link.updates()[0, : first.width] * scale).astype(np.float64)
+    equations are used (decoders.md section 4: 20,000 records, 1.5 million parameters)."""
+    link, recipe, candidates = client.messages, client.recipe, client.encoded
+    inputs, first, theta = candidates.inputs, _layer(recipe), link.sent[0].astype(np.float64)
+    scale = candidates.members / rate_of(link, recipe)
     noise = float(np.sqrt(np.mean((rounding(link)[0, : first.width] * scale) ** 2)))
-    base = encode(recipe.encoding, known.first)
-    labels = [
-        recipe.target.encode_values(table[recipe.target.column])
-        for table in known.tables
-        if table is not None
-    ]
-    one = np.arange(1)
-    others = [encode(recipe.encoding, t.take(one))[0] for t in known.tables if t is not None]
-    own = np.sort(recipe.encoding.inputs_of_all(known.settings[0] or ())).astype(np.intp)
-    ends = np.ones((people, 1 if first.bias else 0))
-    delta0 = np.empty((people, first.errors.shape[1]))
-    deltas = [np.empty_like(delta0) for _ in others[1:]]
-    chunk = max(1, BLOCK // first.width)
-    for start in range(0, people, chunk):
-        rows = slice(start, start + chunk)
-        x = base[rows].copy()
-        delta0[rows] = _errors(recipe, theta, x, labels[0][rows])
-        residual = residual - delta0[rows].T @ np.column_stack([x, ends[rows]])
-        for k, delta in enumerate(deltas, 1):
-            x[:, own] = others[k][own]
-            delta[rows] = _errors(recipe, theta, x, labels[k][rows]) - delta0[rows]
-    design = np.column_stack([base, ends])
+    design = np.column_stack([inputs[0], np.ones((inputs.shape[1], int(first.bias)))])
+    errors = [_errors(recipe, theta, *one) for one in zip(inputs, candidates.labels, strict=True)]
+    target: Array = first.block(link.updates()[0, : first.width] * scale).astype(np.float64)
+    residual = target - errors[0].T @ design
+    own = np.flatnonzero((inputs != inputs[0]).any(axis=(0, 1)))
     features = []
-    for k, delta in enumerate(deltas, 1):
+    for x, error in zip(inputs[1:], errors[1:], strict=True):
         # (delta_1 - delta_0) [a_1, 1]' + delta_0 [a_1 - a_0, 0]', the latter in few columns
-        moved = np.tile(others[k][own] - others[0][own], (people, 1))
+        delta, moved = error - errors[0], (x - inputs[0])[:, own]
         whole = Part(delta, design, np.arange(design.shape[1]))
-        features.append((whole, Part(delta, moved, own), Part(delta0, moved, own)))
+        features.append((whole, Part(delta, moved, own), Part(errors[0], moved, own)))
     operator = OuterProducts(features, (residual.shape[0], residual.shape[1]))
     found = decode_matrix_free(operator, residual, noise, client.ties)
     notes: dict[str, float | int | str] = {
@@ -599,7 +566,11 @@ def _layer(recipe: Recipe) -> Outer:
 
 
 def _errors(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Array:
-    """Errors (n, out) of the first layer."""
-    first = client_rows(recipe, theta, inputs, labels).layers[0]
-    assert isinstance(first, Outer)
-    return np.asarray(first.errors, np.float64)
+    """Errors (n, out) of the first layer; the other layers are made chunk by chunk and let go."""
+    made, chunk = [], max(1, BLOCK // recipe.model.size)
+    for start in range(0, len(inputs), chunk):
+        rows = slice(start, start + chunk)
+        first = client_rows(recipe, theta, inputs[rows], labels[rows]).layers[0]
+        assert isinstance(first, Outer)
+        made.append(np.asarray(first.errors, np.float64))
+    return np.concatenate(made)

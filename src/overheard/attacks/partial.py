@@ -10,24 +10,22 @@ records; without any, those of the known ones (`overheard.decoding.noise`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.client import heard, rate_of, refuse_several_steps, rounding
 from overheard.attacks.pipeline import answer, refuse_many, refuse_unseen
 from overheard.attacks.prior import imputed_prior, public_inputs, told
 from overheard.decoding.calibration import calibrate
-from overheard.decoding.chains import choose, sampled
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import BLOCK, from_rows
 from overheard.decoding.noise import Block, Sums, whitened
-from overheard.decoding.posterior import POOR_FIT
+from overheard.decoding.posterior import NOISY, POOR_FIT, decode
 from overheard.decoding.ties import decode_tied, group_means, same_rows
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
 from overheard.programs.gradient_rows import Outer
@@ -50,32 +48,45 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 
 
-UNLIKE = 4.0
-"""Noise beyond that of the simulated clients, in variance, that says that something is wrong."""
-ROUNDS = 3
-"""That are used, spread evenly: two more change less than a point."""
-LEARNED = 12
-"""Completions of a record with a value that its mean is made of, so that the mean's own error is a
-quarter of their spread."""
-REALISED = LEARNED
-"""How often what the records may be is realised: four times to learn from, four to judge by, four
-for simulated clients."""
-PARTS = (LEARNED + REALISED // 3, REALISED // 3, REALISED // 3)
-"""Draws from three thirds of the auxiliary records."""
-CLIENTS = REALISED // 3
-"""Simulated clients: of a hundred records each they tell the temperature to a tenth."""
-STRANGERS = 1000
-"""Auxiliary records, in each of three parts, that stand for those that are not known."""
+@dataclass(frozen=True)
+class PartialOptions:
+    """Settings of the decoding of what is known in part.
+
+    rounds: that are used, spread evenly: two more change less than a point.
+    completions: of a record with a value that its mean is made of, so that the mean's own error is
+        a quarter of their spread.
+    clients: simulated ones: of fifty records each, eight tell the temperature to a tenth. What the
+        known records may be is realised three times as often: to learn from, to judge by, and for
+        these clients.
+    others: auxiliary records, in each of three parts, that stand for those that are not known.
+    unlike: noise beyond that of simulated clients, in variance, that says that something is wrong.
+    """
+
+    rounds: int = 3
+    completions: int = 12
+    clients: int = 8
+    others: int = 1000
+    unlike: float = 4.0
+
+    @property
+    def parts(self) -> tuple[int, int, int]:
+        """Draws from three thirds of the auxiliary records: nobody who is learned from judges, and
+        nobody who judges is in a simulated client."""
+        return self.completions + self.clients, self.clients, self.clients
+
+
+DEFAULT = PartialOptions()
 
 
 @dataclass(frozen=True)
 class PartialDecode:
     """Decodes a client of whom only a part is known: some of its records, some of their columns,
     with or without labels. What is open adds noise of known mean and covariance, judged by samples
-    that its directions were not made from; chains sample what each record may be, and simulated
-    clients say how far to believe them.
+    that its directions were not made from; simulated clients say how far to believe the answer.
 
     Solves: (θ − θ′) m / rate = Σᵢ gᵢ(sᵢ) + a Gaussian sum of the unknown records
+
+    Settings: ``options``, how often what is open is drawn, and how many clients are simulated.
     """
 
     name: ClassVar[str] = "partial_decode"
@@ -88,6 +99,8 @@ class PartialDecode:
         {Labels, AttributePrior, AuxiliaryData, AppliedDefence}
     )
 
+    options: PartialOptions = field(default_factory=PartialOptions)
+
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         refuse_unseen(view)
         records = view.know(PublicRecords).records
@@ -97,27 +110,26 @@ class PartialDecode:
         seen = {*records.columns, *view.know(AttributeDomain).columns}
         if not unknown and Labels in view.kinds and set(recipe.encoding.columns()) <= seen:
             return MaxEntropy()(view, rng)  # nothing is open, and there is nothing to add
-        may_be = imagined(view, rng)
-        refuse_many(may_be.prior.size - known, "give fewer records, or all: max_entropy")
-        everybody = people(may_be, unknown, rng)
+        imagine = imagined(view, unknown, rng, self.options)
+        refuse_many(imagine.prior.size - known, "give fewer records, or all: max_entropy")
         # large networks have equations enough in one
-        most = ROUNDS if link.sent.shape[1] < 1e4 / ROUNDS else 1
+        most = self.options.rounds if link.sent.shape[1] < 1e4 / self.options.rounds else 1
         link = link.only(np.unique(np.linspace(0, len(link.sent) - 1, most).astype(int)))
-        blocks = _blocks(link, recipe, everybody, known + unknown)
-        made, messages = whitened(blocks, everybody.sums)
-        features = np.zeros((known, everybody.prior.shape[1], made.shape[1]))
+        blocks = _blocks(link, recipe, imagine, known + unknown)
+        made, messages = whitened(blocks, imagine.sums)
+        features = np.zeros((*imagine.prior.shape, made.shape[1]))
         features[:, 1:] = made.reshape(known, -1, made.shape[1])
         notes: dict[str, float | int | str] = {
             "known": known,
             "unknown": unknown,
             "coverage": known / (known + unknown),
         }
-        ties = may_be.ties
-        if not everybody.sums.heldout.shape[0]:
+        ties = imagine.ties
+        if imagine.exact and not unknown:
             equations = from_rows(features, messages[0], 1.0)
-            return answer(view, decode_tied(equations, ties, may_be.prior), ties, notes)
-        posterior, judged = _judged(features, messages.astype(np.float64), everybody, ties, rng)
-        return answer(view, posterior, ties, notes | judged)
+            return answer(view, decode_tied(equations, ties, imagine.prior), ties, notes)
+        posterior = _judged(features, messages, imagine, self.options)
+        return answer(view, posterior, ties, notes | posterior.notes)
 
 
 def _unknown(link: Link, recipe: Recipe, known: int) -> int:
@@ -140,29 +152,26 @@ def _unknown(link: Link, recipe: Recipe, known: int) -> int:
 
 
 def _judged(
-    features: Array,
-    messages: Array,
-    everybody: People,
-    ties: NDArray[np.intp],
-    rng: np.random.Generator,
-) -> tuple[Posterior, dict[str, float | int | str]]:
+    features: Array, messages: Array, imagine: Imagined, options: PartialOptions
+) -> Posterior:
     """The answer, believed as far as the answers about simulated clients deserve it."""
-    simulated, secrets = len(messages) - 1, everybody.secrets
-    chains = np.repeat(np.arange(simulated + 1), [4] + [2] * simulated)
-    found, left = sampled(features, everybody.prior, messages[chains], rng)
-    prior = group_means(everybody.prior, ties)
-    mine, *answers = (
-        group_means(found[chains == n].mean(axis=0), ties) for n in range(simulated + 1)
+    prior = group_means(imagine.prior, imagine.ties)
+    mine, *simulated = (
+        decode(from_rows(features, one, 1.0), imagine.prior, options=NOISY) for one in messages
     )
-    worth = calibrate(answers, list(secrets), prior)
-    unexplained = float(left[chains == 0].mean() / left[chains > 0].max())
-    p, rank, unknowns = worth.applied(mine), features.shape[2], prior.size - len(prior)
-    flag = POOR_FIT if unexplained > UNLIKE else ""
-    posterior = Posterior(p, float(left[0]), rank, unknowns, 0, True, "chains", flag)
-    return posterior, {**worth.notes, "unexplained": unexplained}
+    answers = [group_means(one.probabilities, imagine.ties) for one in simulated]
+    worth = calibrate(answers, list(imagine.states[-options.clients :]), prior)
+    worst = max(one.chi2_per_equation for one in simulated)
+    unexplained = mine.chi2_per_equation / worst
+    return replace(
+        mine,
+        probabilities=worth.applied(group_means(mine.probabilities, imagine.ties)),
+        flag=POOR_FIT if unexplained > options.unlike else "",
+        notes={**worth.notes, "unexplained": unexplained},
+    )
 
 
-def _blocks(link: Link, recipe: Recipe, everybody: People, records: int) -> Iterator[Block]:
+def _blocks(link: Link, recipe: Recipe, imagine: Imagined, records: int) -> Iterator[Block]:
     """Gradients and message, whitened by a part of the deviations' covariance that has every
     direction, and rounding.
 
@@ -171,9 +180,9 @@ def _blocks(link: Link, recipe: Recipe, everybody: People, records: int) -> Iter
     scale = records / rate_of(link, recipe)
     rounded = float(np.mean((rounding(link)[0] * scale) ** 2))
     models = link.sent.astype(np.float64)
-    rows = [client_rows(recipe, one, everybody.inputs, everybody.labels) for one in models]
+    rows = [client_rows(recipe, one, imagine.inputs, imagine.labels) for one in models]
     targets = [list(r.blocks(u * scale)) for r, u in zip(rows, link.updates(), strict=True)]
-    chances = everybody.chances
+    chances = imagine.chances
     for number, layer in enumerate(rows[0].layers):
         same: list[Any] = [r.layers[number] for r in rows]
         heard_of = [np.asarray(t[number], np.float64) for t in targets]
@@ -232,190 +241,148 @@ def _shrunk(variances: Array, records: int) -> Array:
 
 @dataclass(frozen=True)
 class Imagined:
-    """What the client's known records may be, and who its unknown ones may be.
+    """What the client's known records may be and who its unknown ones may be: one list of records.
 
-    prior: (m, K), each record's values before listening. inputs: (K, T, m, d) and labels: (K, T, m)
-    of each value: exactly so (T = 1), or any of T = `LEARNED` draws. realised: inputs (D, m, d),
-    labels (D, m) and values (D, m) of the records, drawn D = `REALISED` times. ties: (m,), numbers
-    of records that are alike in everything that is known of them. strangers: inputs (n, d) and
-    labels (n,) of auxiliary records, none if not known.
+    inputs (N, d), labels (N,), and chances (N,) that a record of the client is this one. First are
+    completions of every value (K, T, m), exact ones where T = 1; then, from the first of ``ends``,
+    the known records as drawn D times (D, m); from the second, auxiliary records in three parts.
+    prior: (m, K), each record's values before listening. states: (D, m), which were drawn. ties:
+    (m,), numbers of records that are alike in everything that is known of them. exact: all but the
+    secret is known of them. unknown: how many records are not known; noisy: as many as count so.
+    chosen: (clients, unknown), the unknown records of simulated clients.
     """
 
-    prior: Array
     inputs: Array
     labels: Array
-    realised: tuple[Array, Array, NDArray[np.intp]]
+    chances: Array
+    ends: NDArray[np.intp]
+    prior: Array
+    states: NDArray[np.intp]
     ties: NDArray[np.intp]
-    strangers: tuple[Array, Array] | None
+    exact: bool
+    unknown: int
+    noisy: int
+    chosen: NDArray[np.intp]
 
-    @property
-    def exact(self) -> bool:
-        """Whether all but the secret is known of each record."""
-        return bool(self.inputs.shape[1] == 1)
+    def sums(self, rows: Array) -> Sums:
+        """Gradients of the list (N, b) added up as a client's message adds them up."""
+        (known, values), (draws, _), clients = self.prior.shape, self.states.shape, len(self.chosen)
+        completed, drawn, others = np.split(rows, self.ends)
+        means = completed.reshape(values, -1, known, rows.shape[1]).mean(axis=1)
+        drawn = drawn.reshape(draws, known, -1)
+        expected, simulated = means[0].sum(axis=0), drawn[-clients:].sum(axis=1)
+        learned = judging = rows[:0]
+        if not self.exact:
+            apart = (drawn - means[self.states, np.arange(known)]) / np.sqrt(clients)
+            learned, judging = apart.reshape(3, -1, rows.shape[1])[:2]
+        if self.noisy:
+            # without auxiliary records the unknown are like the known ones
+            first = drawn[0]
+            mine, theirs, pool = (
+                np.split(others, 3) if len(others) else (first[::2], first[1::2], first)
+            )
+            rest, size = mine.mean(axis=0), self.noisy * (1 + self.noisy / len(mine))
+            learned = np.concatenate([learned, np.sqrt(size / len(mine)) * (mine - rest)])
+            judging = np.concatenate([judging, np.sqrt(size / len(theirs)) * (theirs - rest)])
+            expected = expected + self.unknown * rest
+            simulated = simulated + pool[self.chosen].sum(axis=1)
+        differences = (means[1:] - means[0]).swapaxes(0, 1).reshape(-1, rows.shape[1])
+        return Sums(differences, expected, learned, judging, simulated)
 
 
-def imagined(view: View, rng: np.random.Generator) -> Imagined:
+def imagined(
+    view: View, unknown: int, rng: np.random.Generator, options: PartialOptions = DEFAULT
+) -> Imagined:
     """What the client's records may be, given what the view knows of them."""
     recipe, records = told(view), view.know(PublicRecords).records
     domain, prior = view.know(AttributeDomain), imputed_prior(view)
-    labels = view.know(Labels).values if Labels in view.kinds else None
+    labels: Any = view.know(Labels).values if Labels in view.kinds else None
+    auxiliary = view.know(AuxiliaryData) if AuxiliaryData in view.kinds else None
     lacking = [n for n in recipe.encoding.columns() if n not in (*records.columns, *domain.columns)]
-    states = np.stack([choose(prior.T, rng) for _ in range(REALISED)])
-    strangers, hidden = None, dict(domain.settings[0])
-    if AuxiliaryData in view.kinds:
-        known = view.know(AuxiliaryData)
-        hidden |= {name: known.records[name][0] for name in lacking}
-        theirs = np.asarray(recipe.target.encode_values(known.labels))
-        strangers = encode(recipe.encoding, known.records), theirs
-    if labels is not None and not lacking:
+    known, exact = len(records), labels is not None and not lacking
+    drawn = rng.random((3 * options.clients, known, 1)) < prior.cumsum(axis=1)
+    states, hidden = drawn.argmax(axis=2), dict(domain.settings[0])
+    if exact:
         inputs = encode_each(recipe.encoding, records, domain.settings)[:, None]
         numbers = np.broadcast_to(recipe.target.encode_values(labels), inputs.shape[:3])
-        which: Any = np.zeros((REALISED, 1), dtype=np.intp)
-    elif strangers is None:
+        which = np.zeros((len(states), 1), dtype=np.intp)
+    elif auxiliary is None:
         raise GrantKnowledge(
             "of the records something is not known; what it may be is taken from auxiliary data: "
             "grant some"
         )
     else:
-        inputs, numbers = _completed(view, records, labels, lacking, rng)
-        which = np.arange(LEARNED, sum(PARTS))[:, None]
-    at = states, which, np.arange(len(records))
-    ties = same_rows(public_inputs(recipe, records, labels, hidden))
-    realised = inputs[at], numbers[at], states
-    return Imagined(prior, inputs[:, :LEARNED], numbers[:, :LEARNED], realised, ties, strangers)
+        hidden |= {name: auxiliary.records[name][0] for name in lacking}
+        inputs, numbers = _completed(view, records, labels, lacking, hidden, options, rng)
+        which = np.arange(options.completions, inputs.shape[1])[:, None]
+    at, first = (states, which, np.arange(known)), slice(options.completions)
+    means = prior.T[:, None] / len(inputs[0, first])
+    listed: list[Any] = [
+        (inputs[:, first], numbers[:, first], means),
+        (inputs[at], numbers[at], 0.0),
+    ]
+    # donors may be unlike the record: as if one in ten were somebody else
+    noisy, pool = unknown if exact else max(unknown, known // 10), known
+    if noisy and auxiliary is not None and len(auxiliary.labels) >= 3:
+        pool = min(len(auxiliary.labels) // 3, options.others)
+        who = rng.permutation(len(auxiliary.labels))[: 3 * pool]
+        theirs = encode(recipe.encoding, auxiliary.records.take(who))
+        listed.append(
+            (theirs, recipe.target.encode_values(auxiliary.labels[who]), unknown / (3 * pool))
+        )
+    chances = [np.broadcast_to(chance, y.shape).ravel() for _, y, chance in listed]
+    return Imagined(
+        np.concatenate([x.reshape(-1, x.shape[-1]) for x, _, _ in listed]),
+        np.concatenate([y.ravel() for _, y, _ in listed]),
+        np.concatenate(chances) / (known + unknown),
+        np.cumsum([y.size for _, y, _ in listed[:2]]),
+        prior,
+        states,
+        same_rows(public_inputs(recipe, records, labels, hidden)),
+        exact,
+        unknown,
+        noisy,
+        rng.integers(pool, size=(options.clients, unknown)),
+    )
 
 
 def _completed(
-    view: View, records: Records, labels: Any, lacking: Sequence[str], rng: np.random.Generator
-) -> tuple[Array, Array]:
-    """Draws (K, T, m, d) and (K, T, m) of what records may be of which a part is not known."""
-    recipe, domain, known = told(view), view.know(AttributeDomain), view.know(AuxiliaryData)
-    made, targets = [], []
-    for value, setting in enumerate(domain.settings):
-        donors = _donors(view, records, labels, lacking, value, rng)
-        for picked in donors.T:
-            theirs = known.records.take(picked)
-            whole = Records({**records.columns, **{name: theirs[name] for name in lacking}})
-            made.append(encode(recipe.encoding, whole, setting))
-            said = known.labels[picked] if labels is None else labels
-            targets.append(recipe.target.encode_values(said))
-    shape = (len(domain.settings), sum(PARTS), len(records))
-    return np.reshape(made, (*shape, -1)), np.reshape(targets, shape)
-
-
-def _donors(
     view: View,
     records: Records,
     labels: Any,
     lacking: Sequence[str],
-    value: int,
+    hidden: Mapping[str, Any],
+    options: PartialOptions,
     rng: np.random.Generator,
-) -> NDArray[np.intp]:
-    """For each record so many auxiliary records (m, T) with this value that are like it."""
+) -> tuple[Array, Array]:
+    """Draws (K, T, m, d) and (K, T, m) of what records may be of which a part is not known: the
+    rest is a donor's, an auxiliary record with the value that is like the record in what is known.
+    """
     from sklearn.neighbors import NearestNeighbors
     from sklearn.preprocessing import StandardScaler
 
-    domain, known, recipe = view.know(AttributeDomain), view.know(AuxiliaryData), told(view)
-    having = rng.permutation(np.flatnonzero(domain.positions(known.records) == value))
-    if len(having) < 3:
-        having = rng.permutation(len(known.labels))
-    hidden = {**{name: known.records[name][0] for name in lacking}, **domain.settings[0]}
+    recipe, domain, auxiliary = told(view), view.know(AttributeDomain), view.know(AuxiliaryData)
     mine = public_inputs(recipe, records, labels, hidden)
-    theirs = public_inputs(recipe, known.records, None if labels is None else known.labels, hidden)
-    scale, chosen = StandardScaler().fit(theirs) if theirs.shape[1] else None, []
-    # nobody who is learned from judges, and nobody who judges is in a simulated client
-    for part, many in zip(np.array_split(having, 3), PARTS, strict=True):
-        wanted = min(len(part), many)
-        if scale is not None and (lacking or labels is None):
-            near = NearestNeighbors(n_neighbors=wanted).fit(scale.transform(theirs[part]))
-            found = near.kneighbors(scale.transform(mine), return_distance=False)
-        else:
-            found = rng.integers(0, len(part), (len(records), wanted))
-        chosen.append(part[np.resize(rng.permuted(found, axis=1).T, (many, len(records)))])
-    return np.concatenate(chosen).T
-
-
-@dataclass(frozen=True)
-class People:
-    """Imagined records: inputs (N, d), labels (N,), how likely it is that a record of the client
-    is this one (N,); sums of them; before listening, how likely each record (m, K) has each value;
-    and which it has (s, m) in the clients that were simulated."""
-
-    inputs: Array
-    labels: Array
-    chances: Array
-    sums: Sums
-    prior: Array
-    secrets: NDArray[np.intp]
-
-
-def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
-    """The list, and the sums. Without auxiliary records the unknown are like the known ones."""
-    (real, real_labels, states), theirs = may_be.realised, may_be.strangers
-    known, values = may_be.prior.shape
-    # donors may be unlike the record: as if one in ten were a stranger
-    noisy = unknown if may_be.exact else max(unknown, known // 10)
-    parts = min(len(theirs[1]) // 3, STRANGERS) if noisy and theirs is not None else 0
-    draws = may_be.labels.shape[1]
-    groups: list[Any] = [
-        (may_be.inputs, may_be.labels, may_be.prior.T[:, None] / draws),
-        (real, real_labels, 0.0),
-    ]
-    if parts and theirs is not None:
-        who = rng.permutation(len(theirs[1]))[: 3 * parts]
-        groups.append((theirs[0][who], theirs[1][who], unknown / (3 * parts)))
-    labels = [np.ravel(of) for _, of, _ in groups]
-    chances = [np.broadcast_to(c, of.shape).ravel() / (known + unknown) for _, of, c in groups]
-    ends = np.cumsum([of.size for of in labels])
-    places = [
-        np.arange(e - of.size, e).reshape(of.shape)
-        for e, (_, of, _) in zip(ends, groups, strict=True)
-    ]
-    total = int(ends[-1])
-
-    def picked(which: NDArray[np.intp]) -> Any:
-        """A row of the sums for each of these."""
-        at = np.arange(which.size), which.ravel()
-        return sparse.csr_matrix((np.ones(which.size), at), (which.size, total))
-
-    def listed(rows: list[Any]) -> Any:
-        return sparse.vstack([sparse.csr_matrix((0, total)), *rows]).tocsr()
-
-    # the mean of every value's completions (m rows each)
-    means = [sum(picked(one) for one in place) / draws for place in places[0]]
-    stacked, here, drawn = sparse.vstack(means).tocsr(), np.arange(known), places[1]
-    apart = [
-        (picked(one) - stacked[state * known + here]) / np.sqrt(CLIENTS)
-        for one, state in zip(drawn, states, strict=True)
-        if not may_be.exact
-    ]
-    learned, judging = apart[:CLIENTS], apart[CLIENTS : 2 * CLIENTS]
-    rest, pool = sparse.csr_matrix((1, total)), drawn[:0]
-    if noisy:
-        thirds = np.split(places[-1], 3) if parts else (drawn[0, ::2], drawn[0, 1::2], drawn[0])
-        mine, others, pool = thirds
-        rest = sparse.csr_matrix(picked(mine).mean(axis=0))
-        for rows, which in ((learned, mine), (judging, others)):
-            repeated = sparse.csr_matrix(np.ones((which.size, 1))) @ rest
-            size = np.sqrt(noisy * (1 + noisy / mine.size) / which.size)
-            rows.append(size * (picked(which) - repeated))
-    clients = [
-        picked(np.concatenate([one, rng.choice(pool, unknown)]) if unknown else one).sum(axis=0)
-        for one in drawn[-CLIENTS:]
-    ]
-    order = np.arange(known * (values - 1)).reshape(-1, known).T.ravel()
-    sums = Sums(
-        sparse.vstack([mean - means[0] for mean in means[1:]]).tocsr()[order],
-        sparse.csr_matrix(means[0].sum(axis=0)) + unknown * rest,
-        listed(learned),
-        listed(judging),
-        listed([sparse.csr_matrix(one) for one in clients]),
-    )
-    return People(
-        np.concatenate([np.reshape(x, (-1, np.shape(x)[-1])) for x, _, _ in groups]),
-        np.concatenate(labels),
-        np.concatenate(chances),
-        sums,
-        may_be.prior,
-        states[-CLIENTS:],
-    )
+    their_labels = None if labels is None else auxiliary.labels
+    theirs = public_inputs(recipe, auxiliary.records, their_labels, hidden)
+    if theirs.shape[1]:
+        scale = StandardScaler().fit(theirs)
+        mine, theirs = scale.transform(mine), scale.transform(theirs)
+    made, targets, positions = [], [], domain.positions(auxiliary.records)
+    for value, setting in enumerate(domain.settings):
+        having = rng.permutation(np.flatnonzero(positions == value))
+        if len(having) < 3:
+            having = rng.permutation(len(positions))
+        for part, many in zip(np.array_split(having, 3), options.parts, strict=True):
+            near = rng.integers(0, len(part), (len(records), many))
+            if theirs.shape[1]:
+                neighbours = NearestNeighbors(n_neighbors=min(len(part), many)).fit(theirs[part])
+                near = neighbours.kneighbors(mine, return_distance=False)
+            for picked in part[np.resize(rng.permuted(near, axis=1).T, (many, len(records)))]:
+                donors = auxiliary.records.take(picked)
+                whole = Records({**records.columns, **{name: donors[name] for name in lacking}})
+                made.append(encode(recipe.encoding, whole, setting))
+                said = auxiliary.labels[picked] if labels is None else labels
+                targets.append(recipe.target.encode_values(said))
+    shape = (len(domain.settings), sum(options.parts), len(records))
+    return np.reshape(made, (*shape, -1)), np.reshape(targets, shape)

@@ -15,19 +15,18 @@ Deviations are added up over many records, so they are noise, and what is asked 
 against it in the directions of its covariance. Once the directions are fixed, *other* samples tell
 the variance in each of them (Lam 2016, The Annals of Statistics 44: nonparametric
 eigenvalue-regularised covariances). Simulated clients, made of yet others, say how far the answer
-is to be believed. Everything is a sum of imagined records: `Sums` are sparse matrices over their
-gradients.
+is to be believed. Everything is a sum of imagined records' gradients (`Sums`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import linalg
 
 Array = NDArray[np.floating[Any]]
 Block = tuple[Array, Array, Array]
@@ -60,37 +59,33 @@ def covariance(missed: Array, sd: Array, own: float, dtype: Any = np.float64) ->
     return Noise(sd.astype(dtype), basis.astype(dtype), shrinkage.astype(dtype))
 
 
-@dataclass(frozen=True)
-class Sums:
-    """Sums of imagined records, a row each.
+class Sums(NamedTuple):
+    """Sums of imagined records' gradients, a row each.
 
-    differences: (n, N), what a candidate adds beyond its record's first; expected: (1, N), the
-    message if all are their first; suppressed: deviations (b, N) that directions are made from;
-    heldout: others (h, N) that judge them; clients: (s, N), simulated messages.
+    differences: (n, b), what a candidate adds beyond its record's first; expected: (b,), the
+    message if all are their first; suppressed: deviations that directions are made from; heldout:
+    others that judge them; clients: (s, b), simulated messages.
     """
 
-    differences: Any
-    expected: Any
-    suppressed: Any
-    heldout: Any
-    clients: Any
+    differences: Array
+    expected: Array
+    suppressed: Array
+    heldout: Array
+    clients: Array
 
 
-def whitened(blocks: Iterable[Block], sums: Sums) -> tuple[Array, Array]:
+def whitened(blocks: Iterable[Block], sums: Callable[[Any], Sums]) -> tuple[Any, Any]:
     """The differences (n, r), and the message and simulated ones less what is expected (1 + s, r),
-    in directions in which the noise is one."""
-    basis = sparse.vstack([sums.differences, sums.suppressed])
-    n, b = sums.differences.shape[0], basis.shape[0]
-    repeated = sparse.csr_matrix(np.ones((sums.clients.shape[0], 1))) @ sums.expected
-    parts = (basis, sums.heldout, -sums.expected, sums.clients - repeated)
-    every = sparse.vstack(parts).tocsr()
-    heard = b + sums.heldout.shape[0]  # the row of the message
-    inner, rounding = np.zeros((b, every.shape[0])), np.zeros((b, b))
+    in directions in which the noise is one; ``sums`` of the blocks' gradients."""
+    inner, rounding = np.zeros(()), np.zeros(())
     for rows, message, share in blocks:
-        made = np.asarray(every @ rows)
-        made[heard] += message
-        inner += made[:b] @ made.T
-        rounding += (made[:b] * share) @ made[:b].T
+        part = sums(rows)
+        n, b = len(part.differences), len(part.differences) + len(part.suppressed)
+        heard = b + len(part.heldout)  # the row of the message
+        messages = np.concatenate([message[None], part.clients]) - part.expected
+        made = np.concatenate([part.differences, part.suppressed, part.heldout, messages])
+        inner = inner + made[:b] @ made.T
+        rounding = rounding + (made[:b] * share) @ made[:b].T
     # records that look alike are told apart by rounding of these products only
     sizes, vectors = linalg.eigh(inner[:, :b])
     kept = sizes > _RESOLVED * sizes[-1]

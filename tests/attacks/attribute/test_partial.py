@@ -12,16 +12,12 @@ from federations import digits
 
 from overheard.attacks import one_step
 from overheard.attacks.attribute import MaxEntropy
-from overheard.attacks.partial import (
-    LEARNED,
-    PartialDecode,
-    imagined,
-)
+from overheard.attacks.partial import PartialDecode, PartialOptions, imagined
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.evaluation.audit import audit
 from overheard.evaluation.complete import with_others
 from overheard.evaluation.metrics import attribute_hits
-from overheard.programs.records import Records
+from overheard.programs.records import Records, encode
 from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -29,6 +25,7 @@ from overheard.transcript.knowledge import (
     AuxiliaryData,
     Labels,
     Link,
+    LocalTraining,
     PublicRecords,
 )
 from overheard.transcript.store import Recording
@@ -181,24 +178,16 @@ def view(federate):
 
 def test_missing_columns_come_from_donors_with_the_value(view):
     """A donor is an auxiliary record of that value: each completion's missing cells are one's."""
-    records, others = view.know(PublicRecords).records, view.know(AuxiliaryData)
-    fewer = view.knowing(PublicRecords(records.without("x4", "x5")))
-    way = imagined(fewer, np.random.default_rng(0))
+    others, recipe = view.know(AuxiliaryData), view.know(LocalTraining).recipe
+    records = view.know(PublicRecords).records.without("x4", "x5")
+    way = imagined(view.knowing(PublicRecords(records)), 0, np.random.default_rng(0))
     assert not way.exact
-    assert way.inputs.shape[:3] == (2, LEARNED, 50)
-    whole = imagined(view, np.random.default_rng(0))
-    known = [
-        j
-        for j in range(way.inputs.shape[3])
-        if np.allclose(way.inputs[0, :, :, j], whole.inputs[0, 0, :, j])
-    ]
-    theirs = whole.strangers[0]
-    missing = [j for j in range(theirs.shape[1]) if j not in known]
-    for value in (0, 1):
-        donors = theirs[others.records["s"] == value][:, missing]
-        cells = way.inputs[value][..., missing].reshape(-1, len(missing))
+    completed = way.inputs[: way.ends[0]].reshape(2, PartialOptions().completions, len(records), -1)
+    missing = recipe.encoding.inputs_of_all(["x4", "x5"])
+    for value, cells in enumerate(completed[..., missing]):
+        donors = encode(recipe.encoding, others.records)[others.records["s"] == value][:, missing]
         rows = {tuple(row) for row in np.round(donors, 9)}
-        assert {tuple(row) for row in np.round(cells, 9)} <= rows
+        assert {tuple(row) for row in np.round(cells.reshape(-1, 2), 9)} <= rows
 
 
 def recorded(path: Path, training: dict[str, Any], defence: list[dict[str, Any]]) -> Recording:
