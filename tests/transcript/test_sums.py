@@ -166,7 +166,7 @@ def test_what_is_wrong_with_a_round_of_sums_is_refused(tmp_path: Path) -> None:
         bad = message(rng, np.float64)
         bad["b"][1] = np.nan
         recorder.aggregated(1, message(rng), bad, ["a"])
-    with pytest.raises(FixRecording, match=r"round 1: 'b' summed over client 'all' holds NaN"):
+    with pytest.raises(FixRecording, match=r"round 1: 'b' to or from all clients holds NaN"):
         observe(Recording.open(tmp_path / "run"), SECURE_SERVER, MEMBERSHIP, "")
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from pydantic import ValidationError
+
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
@@ -33,6 +35,13 @@ def short(value: object, longest: int = 200) -> str:
     except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits
         text = f"a {type(value).__name__} too large to show"
     return visible(text if len(text) <= longest else f"{text[:longest]}...")
+
+
+def first_error(error: ValidationError) -> str:
+    """The first field that is wrong, why, and what is given there."""
+    first = error.errors()[0]
+    where = visible(".".join(map(str, first["loc"])))[:200] or "top level"
+    return f"{where}: {first['msg']} (given: {short(first['input'])})"
 
 
 def _spelled(character: str) -> str:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from overheard.errors import FixConfig, FixRecording
+from overheard.foreign.shown import first_error
 from overheard.programs.program import Program, Told, program_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
@@ -107,9 +108,7 @@ class Knowledge:
         try:
             made: Self = _checks(hashable).validate_python(content)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "it"
-            raise ValueError(f"{where}: {first['msg']}") from error
+            raise ValueError(first_error(error)) from error
         return made
 
     @classmethod
@@ -145,6 +144,9 @@ class Training(Knowledge):
 
     name: ClassVar[str] = "what clients do"
     program: Recipe | Program
+
+    def content(self) -> Any:
+        return self.program.model_dump(mode="json")
 
 
 @cache
@@ -229,16 +231,17 @@ def write(recorder: Writes, piece: Piece, target: str = "") -> None:
 
 
 def recipe_of(recording: Recording) -> Recipe | None:
-    """The training recipe that the recording carries, if any."""
-    content = recording.side("LocalTraining")
-    if content is None:
-        return None
-    try:
-        return Recipe.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise FixRecording(f"{recording.path}: training recipe: {where}: {first['msg']}") from error
+    """The training recipe that the recording carries, if any; it is validated once."""
+    if "recipe" not in recording.shared:
+        content = recording.side("LocalTraining")
+        try:
+            made = None if content is None else Recipe.model_validate(content)
+        except ValidationError as error:
+            words = first_error(error)
+            raise FixRecording(f"{recording.path}: training recipe: {words}") from error
+        recording.shared["recipe"] = made
+    found: Recipe | None = recording.shared["recipe"]
+    return found
 
 
 def program_in(recording: Recording) -> Program | None:

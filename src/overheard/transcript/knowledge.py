@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from overheard.errors import FixData
 from overheard.foreign.limits import check
 from overheard.programs.orders import CONVENTIONS, Convention, Place, Restart, Source, orders
-from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, positions
 from overheard.transcript.kind import (
     LABEL_COLUMN,
@@ -28,7 +27,6 @@ from overheard.transcript.kind import (
     SummedMessages,
     Training,
     kind,
-    recipe_of,
     registered,
     sealed,
 )
@@ -37,6 +35,7 @@ from overheard.transcript.traffic import (
     Broadcast,
     ClientProgram,
     Link,
+    LocalTraining,
     Releases,
     RoundSum,
     SummedReleases,
@@ -51,27 +50,6 @@ __all__ = [
     "Releases", "RoundSum", "ShardSize", "SummedMessages", "SummedReleases", "Sums",
     "SuspectedBehaviour", "TargetRecord", "Training", "listens",
 ]  # fmt: skip
-
-
-@kind
-@dataclass(frozen=True)
-class LocalTraining(Training):
-    """Model, loss, encoding and local update rule: what every participant is told."""
-
-    name: ClassVar[str] = "local training recipe"
-    program: Recipe
-
-    @property
-    def recipe(self) -> Recipe:
-        return self.program
-
-    def content(self) -> Any:
-        return self.program.model_dump(mode="json")
-
-    @classmethod
-    def read(cls, held: Held) -> Self | None:
-        recipe = recipe_of(held.recording)
-        return None if recipe is None else cls(recipe.of(held.client))
 
 
 @kind

@@ -33,7 +33,7 @@ from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.files import write_durably
 from overheard.foreign.files import opened, parse_json
 from overheard.foreign.limits import check
-from overheard.foreign.shown import short, visible
+from overheard.foreign.shown import first_error, short, visible
 from overheard.transcript.ledger import INDEX, Entry, listed_file, sound_file
 
 Array = NDArray[np.floating[Any]]
@@ -275,11 +275,7 @@ def parse_round(folder: Path, entry: Entry, free: bool = True) -> Round:
             raise ValueError(f"its messages take {end} bytes of a file of {line.size}")
         participants = _participants(line, spans)
     except ValueError as error:
-        why = str(error)
-        if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            where = visible(".".join(map(str, first["loc"])))[:200]
-            why = f"{where}: {first['msg']} (given: {short(first['input'])})"
+        why = first_error(error) if isinstance(error, ValidationError) else str(error)
         raise FixRecording(
             f"{folder / INDEX}: the line of round {short(entry.get('round'))} is not valid: {why}"
         ) from error

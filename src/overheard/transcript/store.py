@@ -214,7 +214,7 @@ class Recording:
             raise FixRecording(f"{folder / 'side' / INDEX}: gives two clients one name")
         rounds = tuple(entry.renamed(names) for entry in self.rounds)
         about = {**self.header, "about": dict(header.about)}
-        return replace(self, header=about, rounds=rounds, beside=folder)
+        return replace(self, header=about, rounds=rounds, beside=folder, shared={})
 
     @property
     def side_folder(self) -> Path:

@@ -1,6 +1,9 @@
-"""What went over the wire, as an adversary holds it: one client's link, the broadcast, the sums.
+"""What went over the wire, as an adversary holds it, and what is known of what clients do with it.
 
-These are read from the messages, in ``wire/``, and never written to ``side/``.
+Of clients that train a network: one client's `Link`, the `Broadcast`, the `Sums`. Of clients that
+run another program: `Releases` and `SummedReleases`, whose messages have no model in them and may
+differ in names and shapes, so that they are held as they were sent. All of these are read from the
+messages, in ``wire/``, and never written to ``side/``.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixData, FixRecording, ListenLonger
 from overheard.programs.program import Exchange, Message, Program
-from overheard.programs.recipe import Layout
+from overheard.programs.recipe import Recipe
 from overheard.transcript.kind import (
     EVERYBODY,
     Held,
@@ -30,6 +33,38 @@ from overheard.transcript.kind import (
 )
 from overheard.transcript.messages import returns_gradients, update_of
 from overheard.transcript.store import Recording
+
+
+@kind
+@dataclass(frozen=True)
+class LocalTraining(Training):
+    """Model, loss, encoding and local update rule: what every participant is told."""
+
+    name: ClassVar[str] = "local training recipe"
+    program: Recipe
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.program
+
+    @classmethod
+    def read(cls, held: Held) -> Self | None:
+        recipe = recipe_of(held.recording)
+        return None if recipe is None else cls(recipe.of(held.client))
+
+
+@kind
+@dataclass(frozen=True)
+class ClientProgram(Training):
+    """What clients do that train no network: what every participant is told."""
+
+    name: ClassVar[str] = "client program"
+    program: Program
+
+    @classmethod
+    def read(cls, held: Held) -> Self | None:
+        program = program_in(held.recording)
+        return None if program is None else cls(program)
 
 
 @kind
@@ -84,27 +119,22 @@ class Link(Messages):
 
     @classmethod
     def read(cls, held: Held) -> Self | None:
-        recording, client = held.recording, held.client
-        if client == EVERYBODY or program_in(recording) is not None:
+        recording = held.recording
+        if held.client == EVERYBODY or program_in(recording) is not None:
             return None
         if any(entry.aggregated for entry in recording.rounds):
             raise ListenLonger(
                 f"{recording.path} holds sums of updates only, under secure aggregation: there is "
                 "no link to listen to; audit as 'secure-server'"
             )
-        rounds, sent, returned, weights = recording.link(client)
-        if not len(rounds):
-            raise ListenLonger(
-                f"client {client!r} never took part; there is nothing to listen to: record more "
-                "rounds or audit another client"
-            )
-        layout = _declared(recording)
+        heard, weights = _exchanges(held)
+        rows = [[_flat(recording, message) for message in (e.sent, e.returned)] for e in heard]
         return cls(
             recording.payload,
-            sealed(rounds),
-            _flat(recording, layout, client, rounds, sent, "sent to"),
-            _flat(recording, layout, client, rounds, returned, "returned by"),
-            sealed(np.array(weights)),
+            sealed(np.array([exchange.number for exchange in heard])),
+            sealed(np.stack([sent for sent, _ in rows])),
+            sealed(np.stack([returned for _, returned in rows])),
+            weights,
         )
 
 
@@ -135,11 +165,8 @@ class Broadcast(Knowledge):
         last = recording.last_sent(client)
         if last is None:
             return None
-        number, sent = last
-        arrays = {name: array[None] for name, array in sent.items()}
-        row, layout = np.array([number]), _declared(recording)
-        model = _flat(recording, layout, client, row, arrays, "sent to")[0]
-        return cls(recording.clients, model)
+        model = _flat(recording, _finite(held, *last, f"sent to client {client!r}"))
+        return cls(recording.clients, sealed(model))
 
 
 @dataclass(frozen=True)
@@ -220,7 +247,6 @@ class Sums(SummedMessages):
         if not held.target.asked.sums or program_in(held.recording) is not None:
             return None
         recording = held.recording
-        layout = _declared(recording)
         place = {name: position for position, name in enumerate(recording.clients)}
 
         def rounds() -> Iterator[RoundSum]:
@@ -231,71 +257,14 @@ class Sums(SummedMessages):
                         "without the participants of every round nobody can tell which client did "
                         "what: record them"
                     )
-                row = np.array([entry.number])
-                flat = [
-                    _flat(
-                        recording, layout, "all", row, {n: a[None] for n, a in arrays.items()}, way
-                    )
-                    for arrays, way in ((sent, "sent to"), (total, "summed over"))
-                ]
+                model, added = (
+                    _flat(recording, _finite(held, entry.number, message, "to or from all clients"))
+                    for message in (sent, total)
+                )
                 who = np.array([place[c] for c in entry.participants], dtype=np.int64)
-                yield RoundSum(entry.number, flat[0][0], flat[1][0], np.sort(who))
+                yield RoundSum(entry.number, model, added, np.sort(who))
 
         return cls.of_rounds(recording.clients, rounds())
-
-
-def _declared(recording: Recording) -> tuple[Layout | None, tuple[str, ...]]:
-    """The arrays of the model that the recipe tells of, and those that are not trained."""
-    recipe = recipe_of(recording)
-    return (recipe.model.layout(), recipe.model.idle) if recipe else (None, ())
-
-
-def _flat(
-    recording: Recording,
-    model: tuple[Layout | None, tuple[str, ...]],
-    client: str,
-    rounds: NDArray[np.int64],
-    arrays: dict[str, NDArray[Any]],
-    way: str,
-) -> NDArray[Any]:
-    """The named arrays of some rounds as one row (P,) a round, in the order of the model."""
-    declared, idle = model
-    arrays = {name: array for name, array in arrays.items() if name not in idle}
-    heard = {name: array.shape[1:] for name, array in arrays.items()}
-    layout = tuple(heard.items()) if declared is None else declared
-    expected = {name: tuple(shape) for name, shape in layout}
-    if expected != heard:
-        raise FixRecording(
-            f"{recording.path}: the messages carry {heard} but the declared model has {expected}; "
-            "they come from a different model, or the recipe's wire_names are wrong"
-        )
-    for name, array in arrays.items():
-        bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-        if bad.any():
-            raise FixRecording(
-                f"{recording.path}: round {rounds[bad.argmax()]}: {name!r} {way} client "
-                f"{client!r} holds NaN or infinity (a diverged federation?); lower the learning "
-                "rate or audit fewer rounds"
-            )
-    flat = [arrays[name].reshape(len(rounds), -1) for name, _ in layout]
-    return sealed(np.concatenate(flat, axis=1))
-
-
-@kind
-@dataclass(frozen=True)
-class ClientProgram(Training):
-    """What clients do that train no network: what every participant is told."""
-
-    name: ClassVar[str] = "client program"
-    program: Program
-
-    def content(self) -> Any:
-        return self.program.model_dump(mode="json")
-
-    @classmethod
-    def read(cls, held: Held) -> Self | None:
-        program = program_in(held.recording)
-        return None if program is None else cls(program)
 
 
 @kind
@@ -322,22 +291,8 @@ class Releases(Messages):
         summed = bool(recording.rounds) and all(entry.aggregated for entry in recording.rounds)
         if client == EVERYBODY or program is None or summed:
             return None
-        heard = [
-            Exchange(
-                entry.number,
-                _checked(held, entry.number, sent, "sent to"),
-                _checked(held, entry.number, returned, "returned by"),
-            )
-            for entry, sent, returned in recording.releases(client)
-        ]
-        if not heard:
-            raise ListenLonger(
-                f"client {client!r} never took part; there is nothing to listen to: record more "
-                "rounds or audit another client"
-            )
-        weights = {e.number: e.weights.get(client, np.nan) for e in recording.rounds}
-        reported = sealed(np.array([weights[one.number] for one in heard]))
-        return cls(program.assembled(heard), reported)
+        heard, weights = _exchanges(held)
+        return cls(program.assembled(heard), weights)
 
 
 @kind
@@ -372,16 +327,52 @@ class SummedReleases(SummedMessages):
                     f"{recording.path}: not everybody took part in round {entry.number}, or nobody "
                     "said who; sums of releases are read where all clients are in each"
                 )
-            ways = (_checked(held, entry.number, a, "in a sum with") for a in (sent, total))
-            heard.append(Exchange(entry.number, *ways))
+            both = (_finite(held, entry.number, m, "to or from all clients") for m in (sent, total))
+            heard.append(Exchange(entry.number, *both))
         return cls(program.assembled(heard), recording.clients)
 
 
-def _checked(held: Held, number: int, arrays: Message, way: str) -> Message:
-    for name, array in arrays.items():
+def _exchanges(held: Held) -> tuple[list[Exchange], NDArray[np.float64]]:
+    """What a client was sent and returned in each round, and the record counts that it reported."""
+    heard, weights = [], []
+    for entry, sent, returned in held.recording.releases(held.client):
+        ways = ((sent, "sent to"), (returned, "returned by"))
+        both = (
+            _finite(held, entry.number, message, f"{way} client {held.client!r}")
+            for message, way in ways
+        )
+        heard.append(Exchange(entry.number, *both))
+        weights.append(entry.weights.get(held.client, np.nan))
+    if not heard:
+        raise ListenLonger(
+            f"client {held.client!r} never took part; there is nothing to listen to: record more "
+            "rounds or audit another client"
+        )
+    return heard, sealed(np.array(weights))
+
+
+def _finite(held: Held, number: int, message: Message, way: str) -> Message:
+    """The message, read-only, if its numbers are numbers."""
+    for name, array in message.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise FixRecording(
-                f"{held.recording.path}: round {number}: {name!r} {way} client {held.client!r} "
-                "holds NaN or infinity (a diverged federation?); audit fewer rounds"
+                f"{held.recording.path}: round {number}: {name!r} {way} "
+                "holds NaN or infinity (a diverged federation?); lower the learning rate or audit "
+                "fewer rounds"
             )
-    return {name: sealed(array) for name, array in arrays.items()}
+    return {name: sealed(array) for name, array in message.items()}
+
+
+def _flat(recording: Recording, message: Message) -> NDArray[Any]:
+    """The arrays of a message as one row (P,), in the order of the model that is described."""
+    recipe = recipe_of(recording)
+    idle = recipe.model.idle if recipe else ()
+    arrays = {name: array for name, array in message.items() if name not in idle}
+    heard = {name: array.shape for name, array in arrays.items()}
+    declared = dict(recipe.model.layout() if recipe else heard.items())
+    if declared != heard:
+        raise FixRecording(
+            f"{recording.path}: the messages carry {heard} but the declared model has {declared}; "
+            "they come from a different model, or the recipe's wire_names are wrong"
+        )
+    return np.concatenate([arrays[name].reshape(-1) for name in declared])
