@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from overheard.foreign.shown import first_error
 from overheard.programs.program import Program, Told, program_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
+from overheard.transcript.side import SideWriter
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
 
@@ -206,12 +207,6 @@ def read(wanted: type[Knowledge], held: Held) -> Any | None:
         ) from error
 
 
-class Writes(Protocol):
-    """What writes side knowledge: the recorders."""
-
-    def side(self, holds_kind: str, content: Any, target: str = "") -> None: ...
-
-
 def kind_of(piece: Piece) -> type[Knowledge] | None:
     """Of what kind a piece is; None: it is one a client, of no clients."""
     if isinstance(piece, Knowledge):
@@ -219,7 +214,7 @@ def kind_of(piece: Piece) -> type[Knowledge] | None:
     return next((type(one) for one in piece.values()), None)
 
 
-def write(recorder: Writes, piece: Piece, target: str = "") -> None:
+def write(recorder: SideWriter, piece: Piece, target: str = "") -> None:
     """Write a piece to ``side/`` for a target, by its key; for every target if none is named."""
     if found := kind_of(piece):
         content = (

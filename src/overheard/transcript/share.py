@@ -27,6 +27,7 @@ from overheard.transcript.knowledge import Link, LocalTraining, Sums
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
+from overheard.transcript.view import isolated_in
 
 _ABOUT = ("data", "origin")
 GUESSABLE = 1 << 64
@@ -122,12 +123,7 @@ def _heard(recording: Recording, threat: Threat, wanted: tuple[str, ...]) -> tup
         raise FixConfig(f"{threat.name!r} hears sums over all clients; leave the clients out")
     if not threat.isolates:
         return tuple(c for c in recording.clients if not wanted or c in wanted)
-    isolated = str(recording.about.get("isolated", ""))
-    if isolated not in recording.clients:
-        raise FixConfig(
-            f"{recording.path}: no client was isolated here, so {threat.name!r} was not at work; "
-            "share it for 'server'"
-        )
+    isolated = isolated_in(recording, threat)
     if set(wanted) - {isolated}:
         raise FixConfig(f"only {isolated!r} was isolated; share the others for 'server'")
     return (isolated,)

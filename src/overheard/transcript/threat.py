@@ -8,28 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from overheard.errors import FixConfig
+from overheard.transcript import knowledge as known
 from overheard.transcript.kind import kinds
-from overheard.transcript.knowledge import (
-    AppliedDefence,
-    AttributeDomain,
-    AttributePrior,
-    AuxiliaryData,
-    Broadcast,
-    CandidatePool,
-    ClientProgram,
-    EverybodysRecords,
-    Groups,
-    Labels,
-    Link,
-    LocalTraining,
-    PublicRecords,
-    Releases,
-    ShardSize,
-    SummedReleases,
-    Sums,
-    SuspectedBehaviour,
-    TargetRecord,
-)
 
 
 @dataclass(frozen=True)
@@ -55,29 +35,31 @@ class Threat:
 
 _AROUND: frozenset[type[Any]] = frozenset(
     {
-        Broadcast,
-        ClientProgram,
-        LocalTraining,
-        AppliedDefence,
-        PublicRecords,
-        Labels,
-        AttributeDomain,
-        AttributePrior,
-        AuxiliaryData,
-        CandidatePool,
-        Groups,
+        known.Broadcast,
+        known.ClientProgram,
+        known.LocalTraining,
+        known.AppliedDefence,
+        known.PublicRecords,
+        known.Labels,
+        known.AttributeDomain,
+        known.AttributePrior,
+        known.AuxiliaryData,
+        known.CandidatePool,
+        known.Groups,
     }
 )
+_LINKS = _AROUND | {known.Link, known.Releases}
+_SUMS = _AROUND | {known.Sums, known.SummedReleases, known.EverybodysRecords}
 
 EAVESDROPPER = Threat(
     "eavesdropper",
-    _AROUND | {Link, Releases},
+    _LINKS,
     "listens to one client's link: every model sent to it and every model it returns. Knows the "
     "training recipe and, of the client's records, the public attributes and the labels.",
 )
 SERVER = Threat(
     "server",
-    _AROUND | {Link, Releases},
+    _LINKS,
     "is the server, or hears all links: every client's own update in every round. Knows the "
     "training recipe and, of each client's records, the public attributes and the labels. The "
     "attacks here take one client at a time, so of each it learns what an eavesdropper of that "
@@ -85,7 +67,7 @@ SERVER = Threat(
 )
 ISOLATING_SERVER = Threat(
     "isolating-server",
-    _AROUND | {Link, Releases},
+    _LINKS,
     "is a server that cheats: it sends one client that client's own returned model in place of the "
     "global one, so that no other client's data disturb what it hears. Knows the training recipe "
     "and, of the client's records, the public attributes and the labels.",
@@ -93,8 +75,7 @@ ISOLATING_SERVER = Threat(
 )
 SECURE_SERVER = Threat(
     "secure-server",
-    _AROUND
-    | {EverybodysRecords, Sums, SummedReleases, TargetRecord, SuspectedBehaviour, ShardSize},
+    _SUMS | {known.TargetRecord, known.SuspectedBehaviour, known.ShardSize},
     "is the server of a federation with secure aggregation: it sees who took part and the sum of "
     "their updates, never a single one. Knows the training recipe, records like the clients' and "
     "the public attributes and labels of the clients' own. "
@@ -118,13 +99,13 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
 
 def granting_named(threat: Threat, names: Iterable[str]) -> Threat:
     """The threat model with further kinds of knowledge, by name ("group counts")."""
-    known = {kind.name: kind for kind in kinds().values()}
+    by_name = {kind.name: kind for kind in kinds().values()}
     for name in names:
         plain = name.replace("-", " ").replace("_", " ").lower()
-        if plain not in known:
-            raise FixConfig(f"unknown kind of knowledge {name!r}; {nearest(plain, known, 0.6)}")
+        if plain not in by_name:
+            raise FixConfig(f"unknown kind of knowledge {name!r}; {nearest(plain, by_name, 0.6)}")
         words = f"{threat.words} Knows also: {plain}."
-        threat = replace(threat.granting(known[plain]), words=words)
+        threat = replace(threat.granting(by_name[plain]), words=words)
     return threat
 
 

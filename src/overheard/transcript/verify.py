@@ -8,15 +8,12 @@ is what only it could have described. Without a whole header nothing can be made
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from overheard.errors import FixRecording
-from overheard.files import OPEN, PRIVATE
-from overheard.foreign.files import parse_json, read_bounded
+from overheard.foreign.files import opened, parse_json, read_bounded
 from overheard.transcript.ledger import (
     FOLDERS,
     INDEX,
@@ -149,11 +146,7 @@ def _may_be_torn(rest: bytes) -> bool:
 
 
 def salvage(run: Path, out: Path) -> tuple[str, ...]:
-    """Write what is sound of a recording to a new one; returns what is missing, in sentences.
-
-    Files are linked where that is possible, so that it costs no room: not those of ``side/`` and
-    ``truth/`` that others than their owner may read.
-    """
+    """Write what is sound of a recording to a new one; returns what is missing, in sentences."""
     missing: list[str] = []
     closed = False  # as the wire is, which a recorder closes last
     for name in FOLDERS:
@@ -169,8 +162,25 @@ def salvage(run: Path, out: Path) -> tuple[str, ...]:
                 "what is left: restore it from a copy"
             )
         closed = bool(entries) and entries[-1]["kind"] == "end" if name == "wire" else closed
-        _copy(folder, entries, out / name, closed, missing)
+        writer = LedgerWriter(out / name)
+        for entry in (entry for entry in entries if entry["kind"] != "end"):
+            try:
+                _copy(folder, entry, writer)
+            except (FixRecording, OSError) as error:
+                why = str(error).removeprefix(f"{folder}/").removesuffix("; restore it from a copy")
+                missing.append(f"{name}/{why}; {_lost(entry)}")
+        (writer.close if closed else writer.release)()
     return tuple(missing)
+
+
+def _copy(folder: Path, entry: Entry, writer: LedgerWriter) -> None:
+    """A sound line, with its file if it lists one."""
+    if "file" not in entry:
+        writer.append(entry)
+        return
+    about = {key: entry[key] for key in entry.keys() - {"file", "size", "sha256"}}
+    with opened(_check(folder, entry)) as (file, _):
+        writer.file(entry["file"], iter(lambda: file.read(1 << 24), b""), **about)
 
 
 def _sound_lines(folder: Path, missing: list[str]) -> list[Entry]:
@@ -199,36 +209,6 @@ def _sound_lines(folder: Path, missing: list[str]) -> list[Entry]:
         else:
             missing.append(f"{where}: line {number} is damaged; what it listed is left out")
     return entries
-
-
-def _copy(folder: Path, entries: list[Entry], out: Path, closed: bool, missing: list[str]) -> None:
-    writer = LedgerWriter(out)
-    for entry in (entry for entry in entries if entry["kind"] != "end"):
-        try:
-            if "file" in entry:
-                _take(_check(folder, entry), out)
-        except (FixRecording, OSError) as error:
-            why = str(error).removeprefix(f"{folder}/").removesuffix("; restore it from a copy")
-            missing.append(f"{folder.name}/{why}; {_lost(entry)}")
-            continue
-        writer.append(entry)
-    if closed:
-        writer.close()
-    else:
-        writer.release()
-
-
-def _take(path: Path, out: Path) -> None:
-    new = out / path.name
-    private = out.name != "wire"
-    if not private or not path.stat().st_mode & 0o077:
-        try:
-            os.link(path, new, follow_symlinks=False)
-            return
-        except OSError:
-            new.unlink(missing_ok=True)
-    new.touch(PRIVATE if private else OPEN, exist_ok=False)
-    shutil.copyfile(path, new)
 
 
 def _lost(entry: Entry) -> str:

@@ -32,8 +32,6 @@ from overheard.transcript.knowledge import (
     InTheClear,
     LocalTraining,
     PublicRecords,
-    SummedMessages,
-    Sums,
     listens,
 )
 from overheard.transcript.store import Recording
@@ -41,14 +39,6 @@ from overheard.transcript.target import LOCAL_MODEL, Target
 from overheard.transcript.threat import Threat, who_grants
 
 K = TypeVar("K")
-OURS = {
-    ("attribute", False): "max_entropy",
-    ("attribute", True): "sum_decode",
-    ("label", False): "linear_decode",
-    ("membership", False): "candidate_decode",
-    ("local_model", False): "structured",
-}
-"""What to ask whatever clients run, by the question and whether sums are heard."""
 
 
 @dataclass(frozen=True)
@@ -116,22 +106,17 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
     and which threat model would grant it. `AttackFailed`: what it returns is no answer to its
     question.
     """
-    _as_described(attack, view)
+    _check_applies(attack, view)
     missing = view.lacks(attack.needs)
     if missing:
         wanted = ", ".join(sorted(k.__name__ for k in missing))
         held = ", ".join(sorted(k.__name__ for k in view.kinds)) or "nothing"
         grants = sorted(set.intersection(*(set(who_grants(k)) for k in missing)))
-        remedy = (
-            f"granted by: {', '.join(grants)}, if the recording holds it"
-            if grants
-            else "no shipped threat model grants it"
-        )
+        granted = f"granted by: {', '.join(grants)}, if the recording holds it"
         raise GrantKnowledge(
             f"attack {attack.name!r} needs {wanted}; the threat model {view.threat!r} gives "
-            f"{held}; {remedy}"
+            f"{held}; {granted if grants else 'no shipped threat model grants it'}"
         )
-    _as_trained(attack, view)
     uses: frozenset[type[Any]] = getattr(attack, "uses", frozenset())
     known = view.narrowed(attack.needs | uses)
     rng = stream(seed, "attack", attack.name, view.target.key, view.client)
@@ -155,23 +140,21 @@ def _answer(attack: Attack, guess: Any, view: View) -> Any:
     return guess
 
 
-def _as_described(attack: Attack, view: View) -> None:
-    """Refuse an attack on networks where clients run another program."""
-    if LocalTraining in attack.needs and ClientProgram in view.kinds:
+def _check_applies(attack: Attack, view: View) -> None:
+    """Refuse an attack on networks where clients run another program, and one that takes updates
+    for sums of gradients where they are not."""
+    if LocalTraining not in attack.needs:
+        return
+    if ClientProgram in view.kinds:
         family = view.know(ClientProgram).program.family
-        ours = OURS.get((attack.question, bool({Sums, SummedMessages} & attack.needs)))
-        use = f"use {ours!r}" if ours else "no attack of ours answers this question there"
         raise ChooseAnotherAttack(
-            f"attacks networks; these clients run the program {family!r}: {use}"
+            f"attacks networks; these clients run the program {family!r}: choose an attack on any "
+            "program, which `overheard attacks` lists"
         )
-
-
-def _as_trained(attack: Attack, view: View) -> None:
-    """Refuse an attack that takes updates for sums of gradients where they are not."""
-    if not listens(attack.needs) or LocalTraining not in attack.needs:
+    if not listens(attack.needs) or LocalTraining not in view.kinds:
         return
     recipe = view.know(LocalTraining).recipe
-    if not recipe.plain and not getattr(attack, "any_training", False):
+    if not recipe.plain:
         raise ChooseAnotherAttack(
             f"reads updates of plain gradient steps; these clients train with "
             f"{recipe.optimiser.name!r} and its settings, or clip their gradients"
@@ -192,8 +175,10 @@ def observe(recording: Recording, threat: Threat, target: Target, client: str) -
         )
     if client != EVERYBODY and client not in recording.clients:
         raise FixConfig(f"no client {client!r}; the clients are {', '.join(recording.clients)}")
-    if threat.isolates:
-        _check_isolated(recording, threat, client)
+    if threat.isolates and client != (isolated := isolated_in(recording, threat)):
+        raise FixData(
+            f"client {client!r} was not isolated, only {isolated!r} was; audit it as 'server'"
+        )
     # a question may ask what side knowledge for another one is enough to answer
     held = Held(recording, Target.parse(asked.source(target.key)), client)
     pieces = {kind: read(kind, held) for kind in kinds().values() if kind in threat.grants}
@@ -201,17 +186,15 @@ def observe(recording: Recording, threat: Threat, target: Target, client: str) -
     return View(client, target, threat.name, knowledge)
 
 
-def _check_isolated(recording: Recording, threat: Threat, client: str) -> None:
-    isolated = recording.about.get("isolated", "")
-    if not isolated:
+def isolated_in(recording: Recording, threat: Threat) -> str:
+    """The client that a server of this threat model isolated; an error where none was."""
+    isolated = str(recording.about.get("isolated", ""))
+    if isolated not in recording.clients:
         raise FixConfig(
             f"{recording.path}: no client was isolated here, so {threat.name!r} was not at work; "
-            "audit as 'server', or record with training.isolate"
+            "take 'server', or record with training.isolate"
         )
-    if client != isolated:
-        raise FixData(
-            f"client {client!r} was not isolated, only {isolated!r} was; audit it as 'server'"
-        )
+    return isolated
 
 
 def in_the_clear(recording: Recording) -> InTheClear:
