@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks.frame import Results, Row, federation, options, show
 from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.partial import PartialDecode
-from overheard.data import randhie
+from overheard.data.bundled import randhie
 from overheard.data.dataset import Dataset
 from overheard.evaluation.complete import RUNGS, Rung, learned, lowered
 from overheard.programs.records import Records
@@ -63,7 +63,7 @@ class Case:
     def table(self) -> Dataset:
         if self.data in WAGES:
             return wages(self.data)
-        return adult.load() if self.data == "adult" else randhie.load()
+        return adult.load() if self.data == "adult" else randhie()
 
 
 WAGES = {"CPS1988": ("wage", "smsa"), "gss_wages": ("realrinc", "gender")}

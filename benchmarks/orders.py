@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.any_training import ADAM, ADAMW, MOMENTUM, RECIPES, SGD, config, people
 from benchmarks.frame import Results, Row, audited, options, show
 from overheard.attacks.attribute import MaxEntropy
-from overheard.data import randhie
+from overheard.data.bundled import SENSITIVE, randhie
 from overheard.programs.orders import Source
 from overheard.transcript.knowledge import BatchOrder
 from overheard.transcript.threat import EAVESDROPPER
@@ -99,9 +99,9 @@ def site(name: str, epochs: int, rate: float) -> list[Row]:
         **config(None, {"epochs": epochs, "learning_rate": rate}, 0),
         "data": {"source": "randhie"},
         "model": {"name": "mlp", "hidden": [64]},
-        "audit": {"attributes": list(randhie.SENSITIVE)},
+        "audit": {"attributes": list(SENSITIVE)},
     }
-    found, spent = audited(content, randhie.load(), MaxEntropy(), clients=(name,))
+    found, spent = audited(content, randhie(), MaxEntropy(), clients=(name,))
     return [summary(one, spent / len(found.findings)) for one in found.findings]
 
 
@@ -138,7 +138,7 @@ def searched(number: int) -> Row:
 
 def main() -> None:
     """Run what is missing, and print the tables."""
-    data = randhie.load()
+    data = randhie()
     given = options(
         __doc__,
         __file__,

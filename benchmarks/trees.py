@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from benchmarks.frame import Results, Row, federation, options, show
 from overheard.attacks import attack_named
 from overheard.attacks.prior import imputed_prior
-from overheard.data import randhie
+from overheard.data.bundled import randhie
 from overheard.data.dataset import Dataset
 from overheard.decoding.subset_sums import Conditioning, decode_subset_sums, joined, sums_over_cells
 from overheard.programs.families.xgboost import own_trees, read_exchanges
@@ -102,7 +102,7 @@ CASES = {
 
 def people(case: Case, seed: int) -> tuple[Dataset, Records]:
     """Five clients, drawn at random, the first of so many people, and auxiliary records."""
-    whole = adult.load() if case.data == "adult" else randhie.load()
+    whole = adult.load() if case.data == "adult" else randhie()
     rows = np.random.default_rng([20261117, seed]).permutation(len(whole.records))
     other = min(case.records, OTHERS)
     size = case.records + (CLIENTS - 1) * other

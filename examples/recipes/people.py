@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from overheard.data.randhie import load
+from overheard.data.bundled import randhie
 
 TARGET, SITES, PEOPLE = "high_spending", 4, 48
 TARGETS = (TARGET, "log_spending")
@@ -21,7 +21,7 @@ TARGETS = (TARGET, "log_spending")
 @cache
 def sites(people: int = PEOPLE, many: int = SITES) -> dict[str, dict[str, np.ndarray]]:
     """The first people of the first sites, column by column."""
-    columns = {**load().records.columns, **load(above_median=True).records.columns}
+    columns = {**randhie().records.columns, **randhie(above_median=True).records.columns}
     who = columns["site"]
     names = np.unique(who)[:many].tolist()
     first = {site: np.flatnonzero(who == site)[:people] for site in names}

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from overheard.data import randhie
+from overheard.data import bundled
 
 
 def test_the_file_is_the_one_that_the_text_beside_it_describes() -> None:
-    with randhie.FILE.open("rb") as packed:
+    with bundled.FILE.open("rb") as packed:
         content = gzip.decompress(packed.read())
-    text = (Path(randhie.__file__).parent / "randhie.txt").read_text(encoding="utf-8")
+    text = (Path(bundled.__file__).parent / "randhie.txt").read_text(encoding="utf-8")
     (stated,) = re.findall(r"\b[0-9a-f]{64}\b", text)
     assert hashlib.sha256(content).hexdigest() == stated
     assert f"({len(content):,} bytes)" in text
@@ -28,23 +28,23 @@ def test_the_file_is_the_one_that_the_text_beside_it_describes() -> None:
 
 
 def test_nobody_appears_twice_and_the_secrets_are_yes_or_no() -> None:
-    found = randhie.load()
+    found = bundled.randhie()
     records = found.records
     assert len(records) == 5831
     sites, people = np.unique(records["site"], return_counts=True)
     assert sites.tolist() == [f"site {k}" for k in range(1, 7)]
     assert people.sum() == 5831
-    for name in randhie.SENSITIVE:
+    for name in bundled.SENSITIVE:
         assert set(np.unique(records[name])) == {0.0, 1.0}
-    for name in randhie.PUBLIC:
+    for name in bundled.PUBLIC:
         assert np.isfinite(records[name]).all()
     assert found.licence == "public domain"
 
 
 def test_a_mean_that_fills_a_gap_is_not_counted_as_a_limitation() -> None:
     """The file has means of .02 to .20 where people gave no answer: 416 of those kept."""
-    records = randhie.load().records
-    with randhie.FILE.open("rb") as packed:
+    records = bundled.randhie().records
+    with bundled.FILE.open("rb") as packed:
         rows = list(csv.DictReader(gzip.decompress(packed.read()).decode().splitlines()))
     people: dict[str, dict[str, str]] = {}
     for row in sorted(rows, key=lambda row: (float(row["zper"]), float(row["year"]))):
@@ -56,8 +56,8 @@ def test_a_mean_that_fills_a_gap_is_not_counted_as_a_limitation() -> None:
 
 def test_no_site_lacks_a_column() -> None:
     """A column that is the same for everybody at a site was filled in there."""
-    records = randhie.load().records
+    records = bundled.randhie().records
     for site in np.unique(records["site"]):
         here = records["site"] == site
-        for name in randhie.PUBLIC:
+        for name in bundled.PUBLIC:
             assert len(np.unique(records[name][here])) > 1, (site, name)

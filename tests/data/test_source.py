@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from patience import PATIENCE
 
+from overheard.data.bundled import digits
 from overheard.data.dealing import VICTIM, Split, deal
-from overheard.data.digits import load as digits
 from overheard.data.source import BUNDLED, Source, load
 from overheard.errors import FixConfig
 

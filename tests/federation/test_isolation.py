@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from federations import simulated
 
-from overheard.data import digits
+from overheard.data.bundled import digits
 from overheard.data.dealing import VICTIM
 from overheard.errors import FixConfig, FixData
 from overheard.transcript.knowledge import AuxiliaryData, Link
@@ -31,7 +31,7 @@ def record(tmp_path: Path) -> Record:
             "model": {"name": "mlp", "hidden": [6]},
             "training": {"rounds": 4, "learning_rate": 0.5, **training},
         }
-        data = digits.load(victim=30, participants=participants, attributes=("c043",))
+        data = digits(victim=30, participants=participants, attributes=("c043",))
         path = tmp_path / f"run-{participants}-{len(training)}"
         return simulated(path, config, data)
 

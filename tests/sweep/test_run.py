@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from patience import PATIENCE
 
-from overheard.data.digits import load
+from overheard.data.bundled import digits
 from overheard.data.source import add_sources
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.sweep import cell, run
@@ -381,7 +381,7 @@ def test_an_address_where_no_cluster_is(tmp_path: Path) -> None:
 
 
 def test_held_out_records_are_nobodys() -> None:
-    dataset = load(victim=40, participants=2)
+    dataset = digits(victim=40, participants=2)
     kept, held = hold_out(dataset, 0.25, seed=3)
     assert len(kept.records) + len(held) == len(dataset.records)
     sizes = {c: len(r) for c, r in dataset.by_client().items()}

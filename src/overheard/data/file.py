@@ -7,9 +7,12 @@ that float64 cannot hold are names of clients or refused.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,8 +22,9 @@ from numpy.typing import NDArray
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, FixData
 from overheard.foreign.files import read_bounded
+from overheard.foreign.limits import check
 from overheard.foreign.shown import short
-from overheard.foreign.tables import CsvFormat, read_csv, read_parquet
+from overheard.foreign.tables import read_parquet
 from overheard.programs.records import Records, as_column
 
 NOBODYS = "__nobody__"
@@ -28,6 +32,9 @@ NOBODYS = "__nobody__"
 EXACT = 2**53
 """Whole numbers up to here are exact in float64."""
 SEPARATORS = ",;\t|"
+NO_VALUE = frozenset(["", "#N/A", "N/A", "n/a", "NA", "-NaN", "-nan", "NaN", "nan", "NULL", "null"])
+"""What programs write into a column of numbers where there is none."""
+TRUTH = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
 _WHOLE = re.compile(r"[+-]?\d{16,}")
 _COMMA, _POINT = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d*\.\d+")
 Column = NDArray[Any]
@@ -95,94 +102,110 @@ def read_table(
         found = read_parquet(file, drop)
         names = [*found, *drop]
     else:
-        table, left_out = _read(file, how)
-        names = table.column_names
-        found = {
-            name: table.column(name).to_numpy(zero_copy_only=False)
-            for name in names
-            if name not in drop
-        }
+        found, names, left_out = _read_csv(file, how)
         origin += f" ({left_out} of its rows left out: a value is missing)" if left_out else ""
     for name in (*wanted, *drop, *categories):
         if name not in names:
             raise FixData(f"{file}: no column {name!r}; columns: {', '.join(names)}")
     columns = {}
     for name, values in found.items():
-        if name in categories:
-            columns[name] = _as_text(values)
-        elif _is_large(values):
-            if name != client:
-                raise FixData(
-                    f"{file}: column {name!r} holds whole numbers beyond 2^53, which no model sees "
-                    "exactly; name it in `drop`, in `categories` if they are names, or write it in "
-                    "other units"
-                )
-            columns[name] = _as_text(values)
-        else:
-            columns[name] = as_column(values)
+        large = _is_large(values)
+        if large and name not in (client, *categories):
+            raise FixData(
+                f"{file}: column {name!r} holds whole numbers beyond 2^53, which no model sees "
+                "exactly; name it in `drop`, in `categories` if they are names, or write it in "
+                "other units"
+            )
+        if large or name in categories:
+            values = np.asarray([str(value).strip() for value in values.tolist()])
+        columns[name] = as_column(values)
         if columns[name].dtype.kind == "U" and name not in (client, *categories):
             _refuse_numbers(file, name, columns[name])
     return Records(columns), origin
 
 
-def _read(file: Path, how: Reading) -> tuple[Any, int]:
-    """The table, and how many rows were left out of it."""
-    raw = _utf8(file, how.encoding)
-    mark = how.separator or _separator(raw)
-    written = CsvFormat(mark, _decimal(raw, mark), how.categories, how.missing)
-    table = read_csv(raw, file, written)
-    names = table.column_names
-    if len(names) == 1 and not how.separator:
+def _read_csv(file: Path, how: Reading) -> tuple[dict[str, Column], list[str], int]:
+    """The columns that are used, the names of all, and how many rows were left out."""
+    text = _decoded(file, how.encoding)
+    mark = how.separator or _separator(text)
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark) if row]
+        names = rows.pop(0) if rows else []
+        odd = next((row for row in rows if len(row) != len(names)), names)
+        if len(odd) != len(names):
+            raise ValueError(f"expected {len(names)} columns, got {len(odd)}: {mark.join(odd)}")
+    except (csv.Error, TypeError, ValueError, MemoryError) as error:
+        raise FixData(
+            f"{file}: cannot be read as a table separated by {mark!r}: {str(error)[:300]}"
+        ) from error
+    check("columns", len(names), file, FixData)
+    check("rows", len(rows), file, FixData)
+    if len(names) < 2 and not how.separator:
         looked = ", ".join(map(repr, SEPARATORS))
         raise FixData(
-            f"{file}: has one column only, {short(names[0])}, and none of {looked} in its first "
-            "line; give separator in [data]"
+            f"{file}: has one column only, {short(names[0] if names else '')}, and none of "
+            f"{looked} in its first line; give separator in [data]"
         )
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise FixData(f"{file}: column {twice!r} stands twice; rename one")
-    used = [name for name in names if name not in how.drop]
-    suspects = [name for name in used if _rounded(table.column(name))]
-    if suspects:
-        exact = read_csv(raw, file, replace(written, texts=suspects), suspects)
-        for name in suspects:
-            cells = exact.column(name)
-            if any(cell and _WHOLE.fullmatch(cell.strip()) for cell in cells.to_pylist()):
-                table = table.set_column(names.index(name), name, cells)
-    return _without_gaps(file, table, used, bool(how.missing))
-
-
-def _without_gaps(file: Path, table: Any, used: Sequence[str], told: bool) -> tuple[Any, int]:
-    """The table with every value of these columns, and how many rows that costs, if ``told``."""
-    whole = np.ones(table.num_rows, dtype=bool)
-    for name in used:
-        if not table.column(name).null_count:
-            continue
-        gaps = table.column(name).is_null().to_numpy()
-        if not told:
+    if not rows:
+        raise FixData(f"{file}: there are no records below the header; give a table that has some")
+    point = _decimal(rows[:200], mark)
+    cells = {n: c for n, c in zip(names, zip(*rows, strict=True), strict=True) if n not in how.drop}
+    whole = np.ones(len(rows), dtype=bool)
+    for name, column in cells.items():
+        gaps = _gaps(column, point, how.missing)
+        if gaps.any() and not how.missing:
             raise FixData(
                 f"{file}: column {name!r} has a missing value (row {int(gaps.argmax())}); impute "
                 "it, drop the row, name the column in `drop`, or say in [data] what stands for no "
                 'value, as in missing = ["", "NA"]: such rows are left out then'
             )
         whole &= ~gaps
-    if not table.num_rows:
-        raise FixData(f"{file}: there are no records below the header; give a table that has some")
     if not whole.any():
         raise FixData(f"{file}: every row holds a missing value; name the columns in `drop`")
-    left_out = int((~whole).sum())
-    return (table.filter(whole) if left_out else table), left_out
+    found = {
+        name: _typed(list(compress(column, whole)), point, name in how.categories)
+        for name, column in cells.items()
+    }
+    return found, names, int((~whole).sum())
 
 
-def _utf8(file: Path, encoding: str) -> bytes:
-    """The file's text in UTF-8, from whatever it says that it is in."""
+def _gaps(column: Sequence[str], point: str, missing: Sequence[str]) -> NDArray[np.bool_]:
+    """Which cells say that there is no value: ``missing`` in any column; where nothing is given,
+    the usual marks, in a column that is otherwise of numbers or truth values."""
+    gaps = np.array([cell in (missing or NO_VALUE) for cell in column])
+    if missing or not gaps.any():
+        return gaps
+    rest = [cell for cell, gap in zip(column, gaps, strict=True) if not gap]
+    return gaps & (_typed(rest, point, False).dtype.kind != "O" or _is_large(np.array(rest)))
+
+
+def _typed(cells: list[str], point: str, text: bool) -> Column:
+    """Numbers, or truth values as 0 and 1, where all cells are; otherwise text as written, which
+    large whole numbers stay, too."""
+    if text or any("_" in cell for cell in cells):  # which Python allows in a number
+        return np.array(cells, dtype=object)
+    if not set(cells) - TRUTH.keys():
+        return np.array([TRUTH[cell] for cell in cells])
+    try:
+        numbers = np.array([float(cell.replace(point, ".")) for cell in cells])
+    except ValueError:
+        return np.array(cells, dtype=object)
+    exact = np.abs(numbers).max(initial=0) < EXACT or not any(map(_is_whole, cells))
+    return numbers if exact else np.array(cells, dtype=object)
+
+
+def _decoded(file: Path, encoding: str) -> str:
+    """The file's text, in whatever it says that it is in."""
     raw = read_bounded(file, "text_bytes", True, FixData)
     if not encoding and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         encoding = "utf-16"
     if not encoding and b"\0" in raw[:4096]:
         raise FixData(f'{file}: is not plain text; is it encoding = "utf-16-le", or no CSV at all?')
     try:
-        text = raw.decode(encoding or "utf-8")
+        return raw.decode(encoding or "utf-8").removeprefix("\ufeff")
     except LookupError as error:
         raise FixConfig(f'data.encoding {encoding!r} is not known; try "latin-1"') from error
     except UnicodeDecodeError as error:
@@ -191,50 +214,36 @@ def _utf8(file: Path, encoding: str) -> bytes:
             f"{file}: is not {encoding or 'UTF-8'} (byte 0x{raw[error.start]:02x} in line {line}); "
             'give its encoding in [data], as in encoding = "latin-1", or convert it'
         ) from error
-    return text.encode() if encoding else raw
 
 
-def _separator(raw: bytes) -> str:
+def _separator(text: str) -> str:
     """The likeliest of the usual ones, by the first line; a comma where none is there."""
-    line = raw.lstrip(b"\xef\xbb\xbf \r\n").partition(b"\n")[0].decode()
-    bare = re.sub(r'"[^"]*"', "", line)
+    bare = re.sub(r'"[^"]*"', "", text.lstrip().partition("\n")[0])
     return max(SEPARATORS, key=bare.count)
 
 
-def _decimal(raw: bytes, separator: str) -> str:
+def _decimal(rows: list[list[str]], separator: str) -> str:
     """A comma where the separator leaves it free and numbers are written with it, and only so."""
     if separator == ",":
         return "."
-    lines = raw[: 1 << 20].decode("utf-8", "ignore").splitlines()[1:200]
-    cells = [cell.strip(' "') for line in lines for cell in line.split(separator)]
+    cells = [cell.strip() for row in rows for cell in row]
     comma, point = (any(map(mark.fullmatch, cells)) for mark in (_COMMA, _POINT))
     return "," if comma and not point else "."
 
 
-def _rounded(column: Any) -> bool:
-    """Whether numbers as large as that may have been written as whole ones and rounded."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not pa.types.is_floating(column.type):
-        return False
-    largest = pc.max(pc.abs(column)).as_py()
-    return largest is not None and largest >= EXACT
+def _is_whole(cell: str) -> bool:
+    """Whether this is a whole number of as many digits as float64 may not hold."""
+    return _WHOLE.fullmatch(cell.strip()) is not None
 
 
 def _is_large(values: Column) -> bool:
     """Whether these are whole numbers of which float64 does not hold every one."""
     if values.dtype.kind in "iu":
         return bool(len(values)) and bool(values.max() > EXACT or values.min() < -EXACT)
-    if values.dtype.kind != "O":
+    if values.dtype.kind not in "OU":
         return False
     cells = values.tolist()
-    return all(map(_is_number, cells)) and any(_WHOLE.fullmatch(str(v).strip()) for v in cells)
-
-
-def _as_text(values: Column) -> Column:
-    """As written, a whole number without a point."""
-    return np.asarray([str(v).strip() for v in values.tolist()], dtype=str)
+    return all(map(_is_number, cells)) and any(map(_is_whole, map(str, cells)))
 
 
 def _refuse_numbers(file: Path, name: str, texts: Column) -> None:

@@ -1,7 +1,8 @@
 """What is a data source? Those that come with overheard, the user's own file, and others' packages.
 
-To add a source: a module of its name with ``load(seed=0, ...) -> Dataset``, and its table in the
-``sources.toml`` beside it. Another package's sources are known once it was named to `add_sources`.
+To add a source: a function ``load(seed=0, ...) -> Dataset`` in a module of its name, and its table
+in the ``sources.toml`` beside it; ``loader = "module:function"`` there names another. Another
+package's sources are known once it was named to `add_sources`.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
 from overheard.programs.records import Records
 
-_CALLED = re.compile(r"^[\w.]*(load|__init__)\(\) ")
+_CALLED = re.compile(r"^[\w.]+\(\) ")
 _PACKAGES: list[str] = []
 
 
 @dataclass(frozen=True)
 class Source:
     """What it is, in words; ``note``: what to print beside a paper's number; ``bundled``: where its
-    records come from; ``module``: what loads them."""
+    records come from; ``loader``: "package.module:function", which loads them."""
 
     name: str
-    module: str
+    loader: str
     what: str
     licence: str
     origin: str
@@ -51,7 +52,8 @@ Kind = TypeVar("Kind", bound=Source)
 def read_sources(package: str, make: Callable[..., Kind]) -> dict[str, Kind]:
     """The sources of a package, as its ``sources.toml`` has them."""
     facts = tomllib.loads((resources.files(package) / "sources.toml").read_text("utf-8"))
-    return {n: make(name=n, module=f"{package}.{n}", **told) for n, told in facts.items()}
+    loaders = {n: f"{package}.{told.pop('loader', f'{n}:load')}" for n, told in facts.items()}
+    return {n: make(name=n, loader=loaders[n], **told) for n, told in facts.items()}
 
 
 BUNDLED = read_sources("overheard.data", Source)
@@ -86,9 +88,10 @@ def source_named(name: str) -> Source:
 
 def load(source: str, **options: Any) -> Dataset:
     """The dataset of a source's name; ``options`` go to the source."""
-    module = import_module(source_named(source).module)
+    module, _, function = source_named(source).loader.partition(":")
+    loader = getattr(import_module(module), function)
     try:
-        dataset: Dataset = module.load(**options)
+        dataset: Dataset = loader(**options)
     except (TypeError, ValueError, OverflowError, MemoryError) as error:  # options are anybody's
         words = _CALLED.sub("", str(error)) or type(error).__name__
         raise FixConfig(f"data source {source!r}: {words}; correct data.options") from error

@@ -1,11 +1,11 @@
-"""Tables: those of a recording, in safetensors, and the user's own, in Parquet and CSV.
+"""Tables: those of a recording, in safetensors, and the user's own, in Parquet.
 
 In a recording a column is an array, named by its place, its kind and its name: ``0:number:age`` is
 the first column. Text is rows of UTF-8 as long as the longest, filled up with zeros. Nothing is
 compressed, so that a table takes no more room than its file but for text, which takes four times
 its own.
 
-The user's own tables are read by Arrow. A few bytes of Parquet can stand for a billion rows (run
+Parquet is read by Arrow. A few bytes of Parquet can stand for a billion rows (run
 lengths), for gigabytes of zeros (a compressed page) or for the same long text in every row (a
 dictionary). The footer tells of the first two before anything is unpacked, and text is kept in its
 dictionaries until there is room for it. A footer that lies about the pages is noticed by Arrow, or
@@ -15,8 +15,6 @@ not at all (SECURITY.md).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +109,7 @@ def _column(kind: str, values: Column) -> Column:
     raise ValueError(f"a column of {kind} cannot be {values.dtype} of shape {values.shape}")
 
 
-# -------------------------------------------------------------------------- the user's own tables
+# -------------------------------------------------------------------------- the user's own table
 
 _DELTA = "DELTA_BYTE_ARRAY"  # each text as a beginning of the one before: Arrow has no bound for it
 
@@ -181,42 +179,3 @@ def _values(column: Any, name: str, path: Path) -> Column:
     needed = 4 * len(column) * max(length or 1 for length in lengths)
     check("table_bytes", needed, f"{path}: {name}", FixData)
     return np.asarray(column.to_pylist(), dtype=str)
-
-
-@dataclass(frozen=True)
-class CsvFormat:
-    """How a table of separated values is written. ``texts``: columns that are read as text;
-    ``missing``: what stands for no value in any column, instead of what Arrow takes for it in a
-    column of numbers."""
-
-    separator: str
-    decimal: str
-    texts: Sequence[str]
-    missing: Sequence[str]
-
-
-def read_csv(raw: bytes, where: object, how: CsvFormat, columns: Sequence[str] = ()) -> Any:
-    """A table of separated values as an Arrow table; ``columns``: these only."""
-    import pyarrow as pa
-    import pyarrow.csv
-
-    parsing = pa.csv.ParseOptions(delimiter=how.separator)
-    try:
-        with pa.csv.open_csv(BytesIO(raw), parse_options=parsing) as first:
-            names = first.schema.names
-        check("columns", len(names), where, FixData)
-        options = pa.csv.ConvertOptions(
-            include_columns=list(columns),
-            column_types={name: pa.string() for name in how.texts if name in names},
-            decimal_point=how.decimal,
-        )
-        if how.missing:
-            options.null_values, options.strings_can_be_null = list(how.missing), True
-        table = pa.csv.read_csv(BytesIO(raw), None, parsing, options)
-    except (pa.ArrowException, OSError, KeyError, ValueError, MemoryError) as error:
-        words = " ".join(str(error).split())
-        raise FixData(
-            f"{where}: cannot be read as a table separated by {how.separator!r}: {words[:300]}"
-        ) from error
-    check("rows", table.num_rows, where, FixData)
-    return table

@@ -1,7 +1,8 @@
-"""RAND Health Insurance Experiment: real people of six sites; the file lies beside this one.
+"""The tables that are always there: real people of six sites, and handwritten digits.
 
-Public domain; randhie.txt says where it comes from. Rows of the file are person-years; we keep the
-first of each person, so that nobody appears twice. The target is the logarithm of medical spending,
+**randhie**, the RAND Health Insurance Experiment; the file lies beside this one. Public domain;
+randhie.txt says where it comes from. Rows of the file are person-years; we keep the first of each
+person, so that nobody appears twice. The target is the logarithm of medical spending,
 log(1 + meddol), or, with ``above_median``, whether it is above the median. 5,831 people remain.
 
 The file fills many gaps with means of a site's children or adults, and a mean is no yes or no. The
@@ -15,32 +16,41 @@ rules:
 - ``educdec``: four people of site 3 lack it and get the mean of all.
 - ``mhi``, ``disea`` and ``linc`` are taken as published, their means included (``disea`` has one
   for 40% of the people). They are public numbers and no secrets.
+
+**digits** and **digits_images**, from scikit-learn: for tests and the quick start, without any
+file. As a table, one victim: 8 x 8 pixels are dark or not (half of the greatest value), c000 to
+c063, line by line; the default attributes c043 (dark for 49 % of the digits) and c005 (37 %) mean
+nothing to anybody. As images, many equal clients: each pixel is drawn four times, which makes
+16 x 16, the smallest that LeNet takes. How they are split: `overheard.data.dealing`.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
 from importlib import resources
+from typing import Any
 
 import numpy as np
 
 from overheard.data.dataset import Dataset
+from overheard.data.dealing import Shares, Split, deal, deal_images
 from overheard.data.source import BUNDLED
 from overheard.programs.records import Records
 
 FILE = resources.files("overheard.data") / "randhie.csv.gz"
 SENSITIVE = ("female", "black", "physlm")
 PUBLIC = "xage linc lfam educdec num disea mhi logc lpi fmde hlthg hlthf hlthp child".split()
+SIDE, DARKEST = 8, 16
 
 
-def load(above_median: bool = False) -> Dataset:
+def randhie(above_median: bool = False) -> Dataset:
     """The people; ``above_median``: predict who spends more than the median, not how much."""
-    import pyarrow.csv
-
-    with FILE.open("rb") as packed, gzip.open(packed) as file:
-        table = pyarrow.csv.read_csv(file)
+    with FILE.open("rb") as packed, gzip.open(packed, "rt", encoding="ascii") as file:
+        header, *lines = csv.reader(file)
+    cells = dict(zip(header, zip(*lines, strict=True), strict=True))
     column = {
-        name: table.column(name).to_numpy(zero_copy_only=False).astype(np.float64)
+        name: np.array([float(cell or "nan") for cell in cells[name]])
         for name in ("zper", "year", "site", "meddol", *SENSITIVE, *PUBLIC)
     }
     order = np.lexsort((column["year"], column["zper"]))
@@ -65,3 +75,25 @@ def load(above_median: bool = False) -> Dataset:
         task="classification" if above_median else "regression",
         sensitive=SENSITIVE,
     )
+
+
+def digits(**split: Any) -> Dataset:
+    """A victim of 100 digits and 500 of nobody's, unless ``split`` says otherwise, see `Split`."""
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    columns = list((np.asarray(pixels).T >= DARKEST / 2).astype(np.float64))
+    how = Split(**{"victim": 100, "public": 500, "attributes": ("c043", "c005"), **split})
+    return deal(BUNDLED["digits"], columns, np.asarray(labels, dtype=np.float64), how)
+
+
+def digits_images(**shares: Any) -> Dataset:
+    """20 clients of 10 digits each, unless ``shares`` says otherwise, see `Shares`."""
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    grey = np.round(np.asarray(pixels) * (255 / DARKEST)).astype(np.uint8)
+    large = grey.reshape(-1, SIDE, SIDE).repeat(2, axis=1).repeat(2, axis=2)
+    how = Shares(**{"clients": 20, "auxiliary": 1000, **shares})
+    shape = (1, 2 * SIDE, 2 * SIDE)
+    return deal_images(BUNDLED["digits_images"], large.reshape(len(large), -1), labels, shape, how)
