@@ -9,38 +9,38 @@ EXTRAS := $(VENV)/.installed-extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick lint format docs tables bench wheel clean
+.PHONY: help install demo test quick lint format docs tables coverage wheel clean
 
 help:
-	@echo "make demo    audit a simulated federation of real people; writes to demo-out/"
-	@echo "make test    run every test"
-	@echo "make quick   run the tests that are not marked slow, in about a minute"
-	@echo "make lint    ruff, mypy --strict, import-linter and bandit"
-	@echo "make format  let ruff mend what it can"
-	@echo "make docs    build the documentation into build/site; a warning fails"
-	@echo "make tables  run the demo, write the generated tables into README.md and docs/, photograph the report"
-	@echo "make bench   time everything against its opponents (an hour; what is measured already is kept)"
-	@echo "make wheel   build the wheel, install it into an empty environment and run it (minutes)"
-	@echo "make clean   remove what the other targets made, $(VENV) and demo-out/ included"
+	@echo "make demo      audit a simulated federation of real people; writes to demo-out/"
+	@echo "make test      run every test"
+	@echo "make coverage  run every test and say which lines of the package none of them runs"
+	@echo "make quick     run the tests that are not marked slow, in about a minute"
+	@echo "make lint      ruff, mypy --strict, import-linter, deptry and bandit"
+	@echo "make format    let ruff mend what it can"
+	@echo "make docs      build the documentation into build/site; a warning fails"
+	@echo "make tables    run the demo, write the generated tables into README.md and docs/, photograph the report"
+	@echo "make wheel     build the wheel, install it into an empty environment and run it (minutes)"
+	@echo "make clean     remove what the other targets made, $(VENV) and demo-out/ included"
 
 install: $(STAMP)
 
-# torch comes first and exactly: a loose requirement lets pip choose a newer build, and with
-# it several gigabytes of GPU packages. An existing .venv is kept and brought up to date.
+# An existing .venv is kept and brought up to date.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "overheard needs Python 3.11 or newer, and $(PYTHON) is %d.%d. Try: make PYTHON=python3.12" % v[:2])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "Python's venv module is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@echo "installing into $(VENV): a few minutes the first time, and quiet"
-	$(PIP) install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev]"
+	@echo "installing into $(VENV): a minute the first time, and quiet"
+	$(PIP) install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
-# Flower, NVIDIA FLARE and Ray, so that the tests of what records them run, the privacy accountant,
-# Opacus as the twin of private steps, what drives a browser and what builds the documentation; the
-# demo needs none.
+# What the tests need beyond the demo: torch, Flower, NVIDIA FLARE, Ray, the privacy accountant, Opacus
+# as the twin of private steps, what drives a browser and what builds the documentation. torch comes first
+# and exactly: a loose requirement lets pip choose a newer build, and with it gigabytes of GPU packages.
 $(EXTRAS): $(STAMP)
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,twins,dp,flower,nvflare,ray,xgboost,papers,docs,browser]"
+	@echo "installing what the tests need: some minutes the first time"
+	$(PIP) install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,torch,parquet,twins,dp,flower,nvflare,ray,xgboost,papers,docs,browser]"
 	@touch $@
 
 demo: $(STAMP)
@@ -57,12 +57,14 @@ test: $(EXTRAS)
 # that must be fetched are marked slow.
 quick: export OPENBLAS_NUM_THREADS := 1
 quick: export OMP_NUM_THREADS := 1
-quick: $(STAMP)
+quick: $(EXTRAS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not timing"
 
-# Ratios of one run, never absolute times: each measurement is a process with one thread.
-bench: $(EXTRAS)
-	$(BIN)/python -m experiments run speed
+# Counting lines takes minutes beyond those of the tests, so that CI does not.
+coverage: export OPENBLAS_NUM_THREADS := 1
+coverage: export OMP_NUM_THREADS := 1
+coverage: $(EXTRAS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q --cov=overheard --cov-report=term:skip-covered
 
 # Without constraints: what the newest versions of everything do to a plain `pip install`.
 wheel:
@@ -73,9 +75,10 @@ lint: $(EXTRAS)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/deptry .
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src experiments papers
 
-format: $(STAMP)
+format: $(EXTRAS)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

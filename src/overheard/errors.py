@@ -7,6 +7,9 @@ appears only with ``--debug``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 LONGEST = 4000
 """Letters of a message; a stranger's file may quote itself into one at any length."""
 
@@ -30,7 +33,11 @@ class FixRecording(OverheardError):
     """A recording is missing a file, is damaged or contradicts itself."""
 
 
-class GrantKnowledge(OverheardError):
+class NotRun(OverheardError):
+    """An attack cannot run here; an audit lists it as skipped, with the reason."""
+
+
+class GrantKnowledge(NotRun):
     """An attack needs knowledge that the threat model does not grant."""
 
 
@@ -38,7 +45,7 @@ class DeclareKnowledge(OverheardError):
     """An attack reached for knowledge that it did not declare in ``needs``."""
 
 
-class ChooseAnotherAttack(OverheardError):
+class ChooseAnotherAttack(NotRun):
     """The attack does not apply to this federation (model, loss or recipe)."""
 
 
@@ -46,9 +53,22 @@ class AttackFailed(OverheardError):
     """What an attack returned is no answer to the question."""
 
 
-class ListenLonger(OverheardError):
+class ListenLonger(NotRun):
     """The messages heard do not determine what was asked for."""
 
 
 class ChooseAnotherOutput(OverheardError):
     """The output already exists; nothing is ever overwritten."""
+
+
+class InstallExtra(NotRun, ImportError):
+    """A package is missing that only some installations need."""
+
+
+@contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Around imports of what comes with an extra: where it is missing, the error names it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InstallExtra(f"{error}: pip install 'overheard[{extra}]'") from error

@@ -10,14 +10,10 @@ app = ClientApp(mods=[overheard.flower.guard_mod("audit.toml", "site 3")])
 
 from __future__ import annotations
 
-try:
+from overheard.errors import needs
+
+with needs("flower"):
+    from overheard.guard.flower_mod import Guarding, guard_mod
     from overheard.recorders.flower import record, record_app
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "flwr":
-        raise
-    raise ModuleNotFoundError(
-        "overheard.flower needs Flower: pip install 'overheard[flower]'", name="flwr"
-    ) from error
-from overheard.guard.flower_mod import Guarding, guard_mod
 
 __all__ = ["Guarding", "guard_mod", "record", "record_app"]

@@ -6,13 +6,9 @@ recipe.add_server_output_filter(overheard.nvflare.RecordingFilter("/path/to/run"
 
 from __future__ import annotations
 
-try:
+from overheard.errors import needs
+
+with needs("nvflare"):
     from overheard.recorders.nvflare import RecordingFilter, RecordingWidget
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "nvflare":
-        raise
-    raise ModuleNotFoundError(
-        "overheard.nvflare needs NVIDIA FLARE: pip install 'overheard[nvflare]'", name="nvflare"
-    ) from error
 
 __all__ = ["RecordingFilter", "RecordingWidget"]

@@ -17,7 +17,7 @@ from threading import Thread
 from types import ModuleType
 from typing import Any, TypeVar
 
-from overheard.errors import FixConfig
+from overheard.errors import FixConfig, needs
 
 Result = TypeVar("Result")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -52,10 +52,8 @@ def on_cluster(
     task: Callable[..., Result], calls: Sequence[tuple[Any, ...]], address: str
 ) -> Iterator[Result]:
     """The same as tasks of the Ray cluster at an address, one processor each."""
-    try:
+    with needs("ray"):
         import ray
-    except ImportError as error:
-        raise FixConfig("Ray is not installed: pip install 'overheard[ray]'") from error
     _answers(address)
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)

@@ -10,7 +10,7 @@ from trainings import recipe_of
 
 from overheard.programs import response, simulated
 from overheard.programs.networks import network
-from overheard.programs.recipe import Adam, Dense, Recipe
+from overheard.programs.recipe import Adam, Dense, Recipe, Sgd
 from overheard.programs.response import Parts, coordinates
 from overheard.programs.simulated import Encoded, Simulated, simulate, stretches
 
@@ -42,6 +42,18 @@ def test_responses_in_pieces(rule: dict[str, Any], monkeypatch: pytest.MonkeyPat
     # two coordinates at a time; a norm mixes them, so that clipped gradients stay in one piece
     monkeypatch.setattr(simulated, "MEMORY", 64 * 2 * stretches(told, PEOPLE).steps)
     np.testing.assert_allclose(done(told).response, whole.response)
+
+
+@pytest.mark.parametrize(
+    "rule", [{"momentum": 0.9, "dampening": 0.1}, {"momentum": 0.9, "nesterov": True}], ids=str
+)
+def test_the_responses_of_a_linear_rule_are_its_derivatives(rule: dict[str, Any]) -> None:
+    told = recipe(optimiser=Sgd(weight_decay=0.01, **rule))
+    slopes = np.random.default_rng(0).normal(size=(7, 1))
+    begin, changes = np.ones(1), np.eye(7)[:, :, None]
+    more = [simulated._returned(told, begin, slopes + change) for change in changes]
+    apart = np.array(more) - simulated._returned(told, begin, slopes)
+    np.testing.assert_allclose(simulated.responses(told, np.ones(1), slopes[..., None]), apart)
 
 
 def test_fewer_clients_respond_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:

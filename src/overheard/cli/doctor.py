@@ -8,6 +8,8 @@ from overheard import terminal
 from overheard.cli.options import NoSeed
 
 EXTRAS = {
+    "torch": ("torch",),
+    "parquet": ("pyarrow",),
     "flower": ("flwr",),
     "nvflare": ("nvflare",),
     "dp": ("dp-accounting",),
@@ -16,7 +18,7 @@ EXTRAS = {
     "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),
     "dev": ("pytest", "hypothesis", "ruff", "mypy", "bandit"),
 }
-CORE = ("overheard", "numpy", "scipy", "scikit-learn", "torch", "pydantic")
+CORE = ("overheard", "numpy", "scipy", "scikit-learn", "pydantic")
 
 
 def doctor(seed: NoSeed = None) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
+from overheard.errors import FixConfig, FixData, NotRun
 from overheard.evaluation.record import Failed, Skipped
 
 Answer = TypeVar("Answer")
 Progress = Callable[[str, int, int], None]
 """Told what begins, how many steps are done and how many there are."""
-NOT_RUN = (ChooseAnotherAttack, GrantKnowledge, ListenLonger, FixData)
+NOT_RUN = (NotRun, FixData)
 """An attack that raises one of these does not apply; anything else is an error of the attack."""
 LONGEST = 300
 OVER = "over its budget of {:g} s"

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from overheard.errors import FixData, FixRecording, OverheardError
+from overheard.errors import FixData, FixRecording, OverheardError, needs
 from overheard.foreign.files import opened, parse_json
 from overheard.foreign.limits import beyond, check, limit
 
@@ -119,8 +119,9 @@ def read_parquet(path: Path, drop: tuple[str, ...] = ()) -> dict[str, Column]:
 
     ``drop``: columns that are not read. `FixData` says what is wrong with the table.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    with needs("parquet"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
     with opened(path, True, FixData) as (_, size):
         check("table_bytes", size, path, FixData)

@@ -51,19 +51,21 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
-from torch.nn import functional as F
 
-from overheard.errors import FixConfig
+from overheard.errors import FixConfig, needs
 from overheard.programs.gradient_rows import GradientRows, Outer, Written, stacked
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import Gradient, initial
 from overheard.programs.recipe import Dense, LeNet, Module, pieces
 from overheard.programs.trusted import made_by, trained
 from overheard.randomness import stream
+
+with needs("torch"):
+    import torch
+    from torch import Tensor, nn
+    from torch.func import functional_call, grad, vmap
+    from torch.nn import functional as F
 
 Array = NDArray[np.floating[Any]]
 Layer = Outer | Written

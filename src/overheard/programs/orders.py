@@ -73,43 +73,53 @@ class Shuffle(Spec):
         return Convention(self.source, self.restart)
 
 
+class _Torch:
+    """`torch.Generator` of a processor: the Mersenne twister, seeded as numpy's legacy one is."""
+
+    def __init__(self, seed: int) -> None:
+        self._drawn = np.random.RandomState(seed)
+
+    def take(self, numbers: int) -> NDArray[np.uint32]:
+        """So many numbers of 32 bits, two of which make one of int64; numpy would throw one away
+        to give none."""
+        return np.frombuffer(self._drawn.bytes(4 * numbers) if numbers else b"", "<u4")
+
+    def permutation(self, records: int) -> Indices:
+        """`torch.randperm`: from the first position on, each is swapped with one not before it."""
+        order = list(range(records))
+        further = self.take(records - 1) % np.arange(records, 1, -1)
+        for at, other in enumerate((further + np.arange(records - 1)).tolist()):
+            order[at], order[other] = order[other], order[at]
+        return np.array(order)
+
+
 def _torch(seed: int, skipped: int) -> Stream:
     """The loader draws `base_seed` first, then the sampler a seed for a generator of its own."""
-    import torch
-
-    drawn = torch.Generator().manual_seed(seed)
-    if skipped:
-        torch.empty(skipped).uniform_(generator=drawn)
-    own = torch.Generator()
+    drawn = _Torch(seed)
+    drawn.take(skipped)
 
     def following(records: int) -> Indices:
-        torch.empty((), dtype=torch.int64).random_(generator=drawn)
-        own.manual_seed(int(torch.empty((), dtype=torch.int64).random_(generator=drawn).item()))
-        return np.asarray(torch.randperm(records, generator=own).numpy())
+        seed = drawn.take(4)[3]  # the lower half of the second; the upper one is not looked at
+        return _Torch(int(seed)).permutation(records)
 
     return following
 
 
 def _loader_generator(seed: int, skipped: int) -> Stream:
     """The sampler's last permutation, of which it takes nothing, is drawn at an epoch's end."""
-    import torch
-
-    drawn = torch.Generator().manual_seed(seed)
+    drawn = _Torch(seed)
 
     def following(records: int) -> Indices:
-        torch.empty((), dtype=torch.int64).random_(generator=drawn)
-        made = torch.randperm(records, generator=drawn)
-        torch.randperm(records, generator=drawn)
-        return np.asarray(made.numpy())
+        drawn.take(2)
+        made = drawn.permutation(records)
+        drawn.take(records - 1)
+        return made
 
     return following
 
 
 def _randperm(seed: int, skipped: int) -> Stream:
-    import torch
-
-    drawn = torch.Generator().manual_seed(seed)
-    return lambda records: np.asarray(torch.randperm(records, generator=drawn).numpy())
+    return _Torch(seed).permutation
 
 
 def _numpy(seed: int, skipped: int) -> Stream:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from overheard.errors import needs
 from overheard.programs.program import Candidates
 from overheard.programs.recipe import PrivateSteps, Recipe
 from overheard.programs.records import encode_each
@@ -209,29 +210,27 @@ def simulate(
 def responses(recipe: Recipe, sent: Wire, slopes: Wire) -> Array:
     """Derivatives of the returned model by each step's gradient, mean over clients: (T, P), or
     (T, 1) of a rule that answers alike at every coordinate. slopes: (T, S, P)."""
-    if is_linear(recipe):
-        return _curved(recipe, np.zeros(1), np.zeros((len(slopes), 1, 1)))
-    return _curved(recipe, sent, slopes.astype(np.float64))
+    if is_linear(recipe):  # what a gradient of 1 at one of the steps leads to, from 0
+        return np.asarray(_returned(recipe, np.zeros(len(slopes)), np.eye(len(slopes))))[:, None]
+    with needs("torch"):
+        import torch
+
+    # entry by entry, so that the derivative of the sum of all entries is each one's own
+    given = torch.tensor(slopes, dtype=torch.float64, requires_grad=True)
+    theta = torch.tensor(np.broadcast_to(sent, slopes.shape[1:]).astype(np.float64))
+    (made,) = torch.autograd.grad(_returned(recipe, theta, given).sum(), given)
+    # where a gradient is exactly zero at every step a square root has no slope: nothing moves there
+    return np.asarray(torch.nan_to_num(made, 0.0, 0.0, 0.0).mean(dim=1).numpy())
 
 
-def _curved(recipe: Recipe, sent: Wire, gradients: Array) -> Array:
-    """Derivatives (T, P) of the returned model by each step's gradient, mean over clients.
-
-    gradients: (T, S, P). Entry by entry, so the derivative of the sum of all entries is each one's
-    own.
-    """
-    import torch
-
+def _returned(recipe: Recipe, theta: Any, slopes: Any) -> Any:
+    """The model after steps with these gradients."""
     rule = rule_of(recipe)
-    slopes = torch.tensor(gradients, requires_grad=True)
-    theta = torch.tensor(np.broadcast_to(sent, gradients.shape[1:]).astype(np.float64))
     state = rule.init(theta)
     for slope in slopes:
         step, state = rule.update(slope, state, theta)
         theta = theta + step
-    (made,) = torch.autograd.grad(theta.sum(), slopes)
-    # where a gradient is exactly zero at every step a square root has no slope: nothing moves there
-    return np.asarray(torch.nan_to_num(made, 0.0, 0.0, 0.0).mean(dim=1).numpy())
+    return theta
 
 
 def drawn(probabilities: Array, columns: Array, rng: np.random.Generator) -> Indices:

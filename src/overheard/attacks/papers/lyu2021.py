@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from overheard.attacks.client import spread
 from overheard.attacks.membership import pool_of
 from overheard.attacks.prior import prior_shares
-from overheard.errors import ChooseAnotherAttack, FixConfig
+from overheard.errors import ChooseAnotherAttack, FixConfig, needs
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import Network, network
 from overheard.programs.recipe import Recipe
@@ -109,7 +109,8 @@ def true_labels(view: View) -> Array:
 
 def matching(view: View) -> Matching:
     """Line 1, the input of Algorithm 1, from what the adversary knows."""
-    import torch
+    with needs("torch"):
+        import torch
 
     recipe, link, candidates = view.know(LocalTraining).recipe, view.know(Link), guess_points(view)
     labels = torch.from_numpy(true_labels(view)) if Labels in view.kinds else None
@@ -155,9 +156,7 @@ def search(
 
     relax: the mixtures that stand for what the optimiser changes.
     """
-    import torch
-
-    chosen = torch.from_numpy(rounds)
+    chosen = problem.thetas.new_tensor(rounds).long()
     free = tuple(x.clone().requires_grad_(True) for x in start)
     best, least = tuple(relax(x) for x in start), float("inf")
     update = optimiser(free)
@@ -220,13 +219,11 @@ def start_of(
     """Lines 4 to 8: the logarithm of the prior where it is known, else N(0, 1); of the classes,
     where they are unknown, likewise (section 5.4), their prior being the shares among the auxiliary
     records."""
-    import torch
-
     view, (values, people, _) = problem.view, problem.candidates.shape
 
     def logits(size: int, shares: Array | None) -> Tensor:
         drawn = rng.normal(size=(people, size)) if shares is None else np.log(shares)
-        return torch.from_numpy(drawn).expand(people, size)
+        return problem.thetas.new_tensor(drawn).expand(people, size)
 
     granted = prior_known and AttributePrior in view.kinds
     attribute = logits(values, prior_shares(view) if granted else None)
@@ -456,12 +453,12 @@ class L2Lbfgs(AttributeSearch):
     expected: bool = field(default=False, kw_only=True)
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        problem = matching(view)
         import torch
 
         def shares(free: Tensor) -> Tensor:
             return torch.cat([1 - free.sum(dim=1, keepdim=True), free], dim=1)
 
-        problem = matching(view)
         values, people, _ = problem.candidates.shape
         start = (torch.from_numpy(rng.normal(size=(people, values - 1))),)
         lbfgs = partial(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.client import spread
 from overheard.decoding.local_optimum import LocalOptimum, decode_least_squares
-from overheard.errors import ChooseAnotherAttack, ListenLonger
+from overheard.errors import ChooseAnotherAttack, ListenLonger, needs
 from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import LocalModel
 from overheard.transcript.knowledge import Link, LocalTraining
@@ -144,7 +144,8 @@ def learn_maps(
     units whatever that scale: the loss is equation (9)'s sum over messages of
     ||G(theta) - update||^2, the squared update (10)'s ||G(theta)||^2 where the search ended.
     """
-    import torch
+    with needs("torch"):
+        import torch
 
     make = torch.Generator().manual_seed(seed)
     centre, spread = sent.mean(1, keepdims=True), sent.std(1, keepdims=True) + 1e-12

@@ -24,7 +24,7 @@ from functools import lru_cache
 from math import exp, inf
 from typing import Any
 
-from overheard.errors import FixConfig
+from overheard.errors import FixConfig, needs
 from overheard.federation.defences.contract import Claim
 from overheard.programs.recipe import Recipe
 from overheard.programs.training import sampling_rate
@@ -107,13 +107,9 @@ def sampled_gaussian_changed(noise: float, rate: float, steps: int, delta: float
 @lru_cache(maxsize=64)
 def _counted(noise: float, rate: float, steps: int) -> Any:
     """The accountant (Renyi's, as in Opacus) after so many steps, which answers for any delta."""
-    try:
+    with needs("dp"):
         import dp_accounting
         from dp_accounting import rdp
-    except ImportError as error:
-        raise FixConfig(
-            "the privacy accountant is not installed: pip install 'overheard[dp]'"
-        ) from error
     step = dp_accounting.GaussianDpEvent(noise)
     if rate < 1:
         step = dp_accounting.PoissonSampledDpEvent(rate, step)

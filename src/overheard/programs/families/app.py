@@ -107,11 +107,11 @@ class App(Program):
         return first
 
     def _trained(self, received: Message, records: Records, seed: int = 0) -> Message:
+        how = self.settings
+        module, train = made_by(how.model), granted(how.train, "the model is trained by")
         import torch
         from torch.utils.data import DataLoader, TensorDataset
 
-        how = self.settings
-        module, train = made_by(how.model), granted(how.train, "the model is trained by")
         module.load_state_dict({n: torch.tensor(np.asarray(a)) for n, a in received.items()})
         labels = torch.tensor(self.target.encode(records), dtype=torch.float32)
         if how.labels != "flat":

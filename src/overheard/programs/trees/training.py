@@ -7,13 +7,13 @@ and nowhere else (extra ``xgboost``).
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from overheard.errors import FixConfig
+from overheard.errors import needs
 from overheard.programs.program import Settings
 
 Array = NDArray[np.float64]
@@ -80,17 +80,6 @@ class TreeSettings(Settings):
         return {**own, "tree_method": "hist", "nthread": 1, "seed": seed}
 
 
-def xgboost() -> Any:
-    """The package, or a line that says how to get it."""
-    try:
-        import xgboost as package
-    except ImportError as missing:
-        raise FixConfig(
-            "growing trees needs XGBoost; install overheard with its extra: overheard[xgboost]"
-        ) from missing
-    return package
-
-
 def grow(
     model: bytes, records: tuple[Array, Array], settings: TreeSettings, seed: int, classes: int = 0
 ) -> bytes:
@@ -98,10 +87,11 @@ def grow(
 
     model: what it was sent, empty in the first round; records: inputs (m, d) and labels (m,).
     """
-    package = xgboost()
-    data = package.DMatrix(records[0].astype(np.float32), label=records[1].astype(np.float32))
+    with needs("xgboost"):
+        import xgboost
+    data = xgboost.DMatrix(records[0].astype(np.float32), label=records[1].astype(np.float32))
     parameters = settings.parameters(seed, classes)
-    booster = package.Booster(parameters, [data])
+    booster = xgboost.Booster(parameters, [data])
     if model:
         booster.load_model(bytearray(model))
         booster.set_param(parameters)
