@@ -7,32 +7,25 @@ import typer
 from overheard import terminal
 from overheard.cli.options import NoSeed
 
-EXTRAS = {
-    "torch": ("torch",),
-    "parquet": ("pyarrow",),
-    "flower": ("flwr",),
-    "nvflare": ("nvflare",),
-    "dp": ("dp-accounting",),
-    "ray": ("ray",),
-    "browser": ("playwright", "axe-playwright-python"),
-    "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),
-    "dev": ("pytest", "hypothesis", "ruff", "mypy", "bandit"),
-}
-CORE = ("overheard", "numpy", "scipy", "scikit-learn", "pydantic")
-
 
 def doctor(seed: NoSeed = None) -> None:
     """Print what is installed and which data are found; exit 1 if something needed is missing."""
     import os
     import platform
+    import re
     import sys
+    from importlib.metadata import requires
 
     from overheard.attacks import all_attacks
     from overheard.data.source import sources
     from overheard.foreign.limits import LIMITS, limit, variable
 
-    core = {name: _version(name) for name in CORE}
-    extras = {extra: {name: _version(name) for name in names} for extra, names in EXTRAS.items()}
+    core, extras = {"overheard": _version("overheard")}, dict[str, dict[str, str | None]]()
+    for line in requires("overheard") or ():
+        name, _, condition = line.partition(";")
+        name = re.split(r"[^\w.-]", name)[0]
+        extra = re.search(r"extra == .(\w+)", condition)
+        (extras.setdefault(extra[1], {}) if extra else core)[name] = _version(name)
     data = {name: source.where for name, source in sources().items()}
     terminal.emit(
         {
