@@ -144,7 +144,7 @@ def test_the_doctor(workplace: Any) -> None:
         assert word in done.stdout
     told = json.loads(workplace.overheard("doctor", "--json").stdout)
     assert told["packages"]["overheard"]
-    assert set(told["extras"]) == {*("flower", "nvflare", "dp", "ray", "browser", "docs", "dev")}
+    assert {"flower", "nvflare", "dp", "ray", "xgboost"} <= set(told["extras"])
 
 
 def test_reports_as_markdown_and_json(audited: Any) -> None:
