@@ -73,9 +73,12 @@ def test_one_full_step_is_momentum_as_well() -> None:
     assert ranking[0].name == "SGD"
 
 
-def test_mini_batches_of_random_order_are_found() -> None:
-    true = changed(batch_size=16, epochs=3, learning_rate=0.07)
-    best = search([Structure("", BASE, *SEEN)], heard(true, rounds=3), FEWER)[0]
+@pytest.mark.parametrize("hidden", [(4,), (40,)])
+def test_mini_batches_of_random_order_are_found(hidden: tuple[int, ...]) -> None:
+    """Also among more coordinates than a covariance is known of."""
+    base = changed(model=BASE.model.model_copy(update={"hidden": hidden}))
+    true = base.model_copy(update={"batch_size": 16, "epochs": 3, "learning_rate": 0.07})
+    best = search([Structure("", base, *SEEN)], heard(true, rounds=3), FEWER)[0]
     assert best.recipe.batch_size == 16
     assert (best.name, best.recipe.epochs) == ("SGD", 3)
     assert best.recipe.learning_rate == pytest.approx(0.07, rel=0.05)

@@ -109,11 +109,13 @@ class Structure:
 @dataclass(frozen=True)
 class Fitted:
     """A recipe at its best rate. residual: part of the messages' squares that its mean leaves;
-    messages: the log density of each (M,)."""
+    messages: the log density of each (M,); errors: rounding errors in each, where no order is
+    random."""
 
     structure: Structure
     recipe: Recipe
     residual: float = np.inf
+    errors: int = 0
     messages: Array = field(default_factory=lambda: np.array([-np.inf]), compare=False)
 
     @property
@@ -142,8 +144,7 @@ class Fitted:
         alike, differs by more than its odds say."""
         apart = best.messages - self.messages
         sd = float(apart.std(ddof=1)) if len(apart) > 1 else 0.0
-        if certain(self.recipe):  # of rounding errors little more is known than their size
-            sd = max(sd, np.sqrt(self.recipe.model.size / 2))
+        sd = max(sd, np.sqrt(self.errors / 2))  # of these little more is known than their size
         return bool(apart.sum() <= max(np.log(odds), errors * sd * np.sqrt(len(apart))))
 
 
@@ -191,20 +192,20 @@ def fit_rate(fitted: Fitted, heard: Messages, times: int, close: float = 1e-2) -
 
 def weighed(fitted: Fitted, heard: Messages, times: int, coordinates: int = 128) -> Fitted:
     """With its evidence, at the rate nearby that has most. coordinates: of a message that are
-    weighed where orders are random, as a covariance of more is not known."""
-    if certain(fitted.recipe):
-        away = (heard.added - replayed(fitted, heard, 1, "float64")[:, 0]) ** 2
-        lengths = (heard.added**2).mean(axis=1, keepdims=True).clip(_TINY)
-        # rounding, and an error that all messages share in parts of their length
-        variance = heard.rounded**2 + lengths * np.mean(away / lengths)
-        messages = student(away / variance, np.log(variance) / 2, 1).sum(axis=1)
-        return replace(fitted, messages=messages)
-    many = replayed(fitted, heard, times)
-    if not np.isfinite(many).all():
-        return replace(fitted, messages=np.full(len(many), -np.inf))
+    weighed, the same of every recipe; where orders are random a covariance of more is not known."""
     moving = np.flatnonzero((heard.added != 0).any(axis=0))
     if len(moving) > coordinates:  # any: those that moved far did so by chance, too
         moving = np.random.default_rng(0).permutation(moving)[: coordinates // 2]
+    if certain(fitted.recipe):
+        away = (heard.added - replayed(fitted, heard, 1, "float64")[:, 0])[:, moving] ** 2
+        lengths = (heard.added[:, moving] ** 2).mean(axis=1, keepdims=True).clip(_TINY)
+        # rounding, and an error that all messages share in parts of their length
+        variance = heard.rounded[:, moving] ** 2 + lengths * np.mean(away / lengths)
+        messages = student(away / variance, np.log(variance) / 2, 1).sum(axis=1)
+        return replace(fitted, messages=messages, errors=len(moving))
+    many = replayed(fitted, heard, times)
+    if not np.isfinite(many).all():
+        return replace(fitted, messages=np.full(len(many), -np.inf))
     mean = (many := many[..., moving]).mean(axis=1)
     # of fewer replays than coordinates much of the covariance is not known
     shrunk = times ** (-1.0 if times <= len(moving) else -2.0)
