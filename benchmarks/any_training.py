@@ -28,7 +28,7 @@ from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dataset import Dataset
 from overheard.programs.records import Records
 from overheard.programs.trusted import trust
-from papers.data import adult
+from experiments.data import adult
 
 SGD: dict[str, Any] = {"learning_rate": 0.1}
 MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.01}

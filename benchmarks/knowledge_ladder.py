@@ -37,7 +37,7 @@ from overheard.transcript.knowledge import AttributeDomain, AuxiliaryData
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import Attack, View, observe
-from papers.data import adult
+from experiments.data import adult
 
 PEOPLE, OTHERS, FIRST_SEED = 300, 2000, 700
 NETWORK: dict[str, Any] = {"name": "mlp", "hidden": [64]}

@@ -28,7 +28,7 @@ from overheard.transcript.side import MEMBER_COLUMN
 from overheard.transcript.target import membership
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch, observe
-from papers.data import adult, cifar10
+from experiments.data import adult, cifar10
 
 MOMENTUM: dict[str, Any] = {"optimiser": {"name": "sgd", "momentum": 0.9}, "batch_size": 32}
 ADAM: dict[str, Any] = {"optimiser": {"name": "adam"}, "batch_size": 32, "learning_rate": 0.001}

@@ -54,7 +54,7 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import View, launch, observe
-from papers.data import adult
+from experiments.data import adult
 
 CLIENTS = 5
 AUXILIARY = 3000

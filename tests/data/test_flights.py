@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixConfig, FixData
-from papers.data import flights
+from experiments.data import flights
 
 HEADER = (
     ",airline,flight,source_city,departure_time,stops,arrival_time,destination_city,class,duration,"

@@ -13,7 +13,7 @@ import pytest
 
 from overheard.data.source import load
 from overheard.errors import FixConfig, FixData
-from papers.data import cifar10, fashion, mnist
+from experiments.data import cifar10, fashion, mnist
 
 Image = pytest.importorskip("PIL.Image", reason="pip install 'overheard[papers]'")
 FEW: dict[str, Any] = {"clients": 3, "records": 2, "auxiliary": 5}

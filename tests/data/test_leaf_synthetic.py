@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixConfig
-from papers.data import leaf_synthetic
+from experiments.data import leaf_synthetic
 
 
 def inputs(client: object) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixConfig, FixData
-from papers.data import location30, purchase100, splice
+from experiments.data import location30, purchase100, splice
 
 pytestmark = pytest.mark.slow
 

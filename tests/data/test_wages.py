@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixConfig, FixData
-from papers.data import wages
+from experiments.data import wages
 
 CPS = """earnings,gender,age,region,education
 20.0,male,31,South,12

@@ -1,1 +1,0 @@
-"""What the papers' experiments share: rows, pictures, the list of experiments."""
