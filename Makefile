@@ -76,7 +76,7 @@ lint: $(EXTRAS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/deptry .
-	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src experiments papers
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src experiments
 
 format: $(EXTRAS)
 	$(BIN)/ruff check --fix .
@@ -93,4 +93,4 @@ tables: $(EXTRAS)
 
 clean:
 	rm -rf $(VENV) demo-out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src papers benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src experiments benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,3 +1,3 @@
 """How fast is it, beside what others would run? Ratios of one run, never absolute times."""
 
-import papers  # noqa: F401  # its data sources are benchmarked too
+import experiments  # noqa: F401  # its data sources are benchmarked too

@@ -24,11 +24,11 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.frame import Results, Row, audited, options, show
+from experiments.data import adult
 from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dataset import Dataset
 from overheard.programs.records import Records
 from overheard.programs.trusted import trust
-from experiments.data import adult
 
 SGD: dict[str, Any] = {"learning_rate": 0.1}
 MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.01}

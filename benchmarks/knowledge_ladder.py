@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.frame import Results, Row, federation, options, show
+from experiments.data import adult
 from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.partial import PartialDecode
 from overheard.data.bundled import randhie
@@ -37,7 +38,6 @@ from overheard.transcript.knowledge import AttributeDomain, AuxiliaryData
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import Attack, View, observe
-from experiments.data import adult
 
 PEOPLE, OTHERS, FIRST_SEED = 300, 2000, 700
 NETWORK: dict[str, Any] = {"name": "mlp", "hidden": [64]}

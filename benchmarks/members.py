@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.frame import Results, Row, federation, options, show
+from experiments.data import adult, cifar10
 from overheard.attacks.membership import CandidateDecode
 from overheard.data.dataset import Dataset
 from overheard.programs.records import Records
@@ -28,7 +29,6 @@ from overheard.transcript.side import MEMBER_COLUMN
 from overheard.transcript.target import membership
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch, observe
-from experiments.data import adult, cifar10
 
 MOMENTUM: dict[str, Any] = {"optimiser": {"name": "sgd", "momentum": 0.9}, "batch_size": 32}
 ADAM: dict[str, Any] = {"optimiser": {"name": "adam"}, "batch_size": 32, "learning_rate": 0.001}

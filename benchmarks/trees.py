@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.frame import Results, Row, federation, options, show
+from experiments.data import adult
 from overheard.attacks import attack_named
 from overheard.attacks.prior import imputed_prior
 from overheard.data.bundled import randhie
@@ -54,7 +55,6 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import View, launch, observe
-from experiments.data import adult
 
 CLIENTS = 5
 AUXILIARY = 3000

@@ -13,7 +13,12 @@ from experiments import runner
 from overheard import terminal
 from overheard.cli import data
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
 app.add_typer(data.app, name="data")
 Names = Annotated[
     list[str] | None,

@@ -24,8 +24,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def gathered(name: str) -> dict[str, Make]:
-    """All modules' ``TABLES`` or ``PAGES``."""
-    return {key: make for module in modules() for key, make in getattr(module, name, {}).items()}
+    """All modules' ``TABLES`` or ``PAGES``: a mapping, or a function that returns one."""
+    found: dict[str, Make] = {}
+    for module in modules():
+        made = getattr(module, name, {})
+        found |= made() if callable(made) else made
+    return found
 
 
 def filled(text: str) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overheard.errors import FixConfig, FixData
 from experiments.data import adult
+from overheard.errors import FixConfig, FixData
 
 
 def row(

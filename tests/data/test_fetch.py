@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE
 
-from overheard.data.source import load, source_named
-from overheard.errors import FixData
 from experiments.data import SOURCES, adult, files
 from experiments.data.files import FileSource, Member, Package, fetch
+from overheard.data.source import load, source_named
+from overheard.errors import FixData
 
 pytestmark = pytest.mark.slow
 

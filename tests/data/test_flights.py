@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overheard.errors import FixConfig, FixData
 from experiments.data import flights
+from overheard.errors import FixConfig, FixData
 
 HEADER = (
     ",airline,flight,source_city,departure_time,stops,arrival_time,destination_city,class,duration,"

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.data import cifar10, fashion, mnist
 from overheard.data.source import load
 from overheard.errors import FixConfig, FixData
-from experiments.data import cifar10, fashion, mnist
 
 Image = pytest.importorskip("PIL.Image", reason="pip install 'overheard[papers]'")
 FEW: dict[str, Any] = {"clients": 3, "records": 2, "auxiliary": 5}

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.errors import FixConfig
 from experiments.data import leaf_synthetic
+from overheard.errors import FixConfig
 
 
 def inputs(client: object) -> np.ndarray:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overheard.errors import FixConfig, FixData
 from experiments.data import location30, purchase100, splice
+from overheard.errors import FixConfig, FixData
 
 pytestmark = pytest.mark.slow
 

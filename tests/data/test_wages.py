@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overheard.errors import FixConfig, FixData
 from experiments.data import wages
+from overheard.errors import FixConfig, FixData
 
 CPS = """earnings,gender,age,region,education
 20.0,male,31,South,12

@@ -17,7 +17,7 @@ CHANGES = [row for row in ROWS if row[0] != "change"]
 def places(text: str) -> list[Path]:
     named = re.findall(r"`([a-z0-9_/.]+)`", text)
     return [
-        ROOT / name if name.split("/")[0] in ("examples", "papers", "experiments")
+        ROOT / name if name.split("/")[0] in ("examples", "experiments")
         else ROOT / "src" / "overheard" / name
         for name in named
     ]  # fmt: skip

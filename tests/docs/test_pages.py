@@ -21,11 +21,10 @@ from patience import PATIENCE
 from experiments.command import app as experiments
 from overheard.cli import app
 from overheard.transcript import kind as kinds_of
-from papers.command import app as papers
 
 pytestmark = pytest.mark.slow
 
-APPS = {"overheard": app, "experiments": experiments, "papers": papers}
+APPS = {"overheard": app, "experiments": experiments}
 LANGUAGES = {"sh", "python", "toml", "csv", "yaml", "bibtex", "text"}
 BACKGROUND = {"text", "yaml", "bibtex"}
 
@@ -75,7 +74,7 @@ def run(words: list[str], workplace: Any) -> int:
             if done.returncode:
                 sys.stderr.write(done.stdout + done.stderr)
             return int(done.returncode)
-        case ["python", "-m", "experiments" | "papers", *_]:
+        case ["python", "-m", "experiments", *_]:
             path = {**os.environ, "PYTHONPATH": str(ROOT)}
             done = subprocess.run([sys.executable, *words[1:]], cwd=workplace.path, env=path)
             return int(done.returncode)

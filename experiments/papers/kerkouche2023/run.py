@@ -277,7 +277,8 @@ def cells(clients: Sequence[int], all_sizes: bool) -> list[Cell]:
         made.append(cell(OURS, seed, 400, **panel))
         full = size == WORLDS[name].sizes[0]
         shadows = 2 * WORLDS[name].auxiliary if full else 1200
-        made += [cell(m, seed, 0.85 * shadows, **panel, shadows=shadows) for m in THEIRS]
+        share = 0.85 * shadows / len(THEIRS)  # of the detectors, which all of them use
+        made += [cell(m, seed, share, **panel, shadows=shadows) for m in THEIRS]
     return made
 
 

@@ -32,7 +32,7 @@ from overheard.attacks.baselines import AuxiliaryMean, Naive
 from overheard.attacks.label import BayesGroups, LinearDecode
 from overheard.attacks.papers.leprovost2023 import GroupMeansPinv, GroupMeansTikhonov
 from overheard.data.dataset import Dataset
-from overheard.decoding.label_solve import LabelOptions
+from overheard.decoding.labels import LabelOptions
 from overheard.federation.federation import DataConfig
 from overheard.federation.plan import encoding_for
 from overheard.programs.networks import initial, network
