@@ -30,11 +30,12 @@ from benchmarks import frame
 from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dataset import Dataset
 from overheard.evaluation.replay import replays
+from overheard.federation.federation import Federation
 from overheard.identify.recording import Found, identify
 from overheard.identify.search import OPTIMISERS
 from overheard.programs.recipe import Adam, Recipe, Sgd
 from overheard.programs.records import Records
-from overheard.recorders.describe import Description, describe
+from overheard.recorders.describe import describe
 from overheard.transcript.kind import recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
@@ -88,7 +89,7 @@ def trial(number: int, seed: int, folder: Path) -> dict[str, Any]:
     began = time.process_time()
     found = identify(bare, given, folder / "work")
     spent = time.process_time() - began
-    truth = Description.model_validate(
+    truth = Federation.model_validate(
         {**given, "data": {**data, "scale": scale}, "model": model, "training": training}
     )
     described = {
@@ -123,7 +124,7 @@ ends elsewhere by chance, up or down. What counts against a recipe is what it co
 SCALES = {"records": "clients", "clients": "records"}
 
 
-def told(bare: Recording, description: Description, folder: Path) -> Recording:
+def told(bare: Recording, description: Federation, folder: Path) -> Recording:
     """The recording with what a description adds."""
     describe(bare, description, folder)
     return bare.described_in(folder)

@@ -112,7 +112,7 @@ SIMULATE = ["simulate", TOML, "--out", "new"]
         (edit(TOML, "[model]", "[model"), ["federation.toml: is not TOML", "line"]),
         (edit(TOML, "rounds", "roundz"), ["unknown key training.'roundz'", "mean 'rounds'?"]),
         (edit(TOML, "rounds = 8", "rounds = -8"), ["training.rounds", "greater than", "-8"]),
-        (edit(TOML, '"linear"', '"tree"'), ["model.name", "'linear'", "'tree'"]),
+        (edit(TOML, '"linear"', '"tree"'), ["model.name", "linear", "'tree'"]),
         (edit(TOML, '"file"', '"fiel"'), ["unknown data source 'fiel'", "mean 'file'?"]),
         (remove("people.csv"), ["people.csv: no such file", "`path`"]),
         (edit("people.csv", "\n", ",z\n"), ["people.csv: cannot be read"]),

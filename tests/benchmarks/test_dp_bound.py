@@ -19,8 +19,8 @@ from benchmarks.privacy.shown import (
     tight_sampled_gaussian,
 )
 from overheard.errors import FixConfig, FixData
+from overheard.federation.defences import parse_defence
 from overheard.federation.defences.accounting import budget, sampled_gaussian
-from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.clip import Clip
 from overheard.federation.defences.contract import chain
 from overheard.federation.defences.gaussian import Gaussian

@@ -314,7 +314,7 @@ def test_the_auxiliary_records_may_be_a_table_of_their_own(foreign: Path, run: R
     [
         ("", "needs path, client and target in [data]"),
         ("[property]\nshard_size = 20", "give a record whose holders are looked for, or a"),
-        ('[property]\nbehaviour = "inversion"', "property.shard_size: Field required"),
+        ('[property]\nbehaviour = "inversion"', "give shard_size"),
         ('[property]\nshard_size = 20\nbehaviour = "theft"', "'inversion', 'ascent'"),
         ('[property]\nshard_size = 20\nrecord = "none.csv"', "none.csv: no such file"),
         (

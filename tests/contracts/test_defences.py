@@ -15,8 +15,8 @@ import overheard
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation.audit import audit
-from overheard.federation.defences import catalogue
-from overheard.federation.defences.catalogue import all_defences, parse_defence
+from overheard.federation import defences
+from overheard.federation.defences import all_defences, parse_defence
 from overheard.federation.defences.contract import (
     HOOKS,
     Claim,
@@ -272,7 +272,7 @@ def test_a_defence_remembers_from_round_to_round_and_for_itself_alone():
 def announced(monkeypatch, value, thing):
     point = SimpleNamespace(value=value, load=lambda: thing)
     monkeypatch.setattr(
-        catalogue, "entry_points", lambda group: [point] if group == "overheard.defences" else []
+        defences, "entry_points", lambda group: [point] if group == "overheard.defences" else []
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import Plan, plan
-from overheard.federation.pool import together
+from overheard.federation.secrets import together
 from overheard.federation.simulate import (
     CHUNK,
     client_shards,

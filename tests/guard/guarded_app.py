@@ -19,7 +19,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from overheard.federation.federation import parse_config
+from overheard.federation.federation import Federation, parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards
 from overheard.flower import Guarding, guard_mod, record
@@ -27,7 +27,6 @@ from overheard.guard.exposure import USUAL, Exposure
 from overheard.programs.networks import initial
 from overheard.programs.recipe import named
 from overheard.programs.training import local_training
-from overheard.recorders.describe import Description
 from overheard.transcript.store import Recording
 
 SITES = ("site 1", "site 2", "site 3")
@@ -57,7 +56,7 @@ def client_app(out: Path, settled: Plan) -> ClientApp:
             (out / f"guard-{number}.json").write_text(json.dumps(asdict(found)))
 
         how = Guarding(seed=number, **GUARDS[number])
-        guard = guard_mod(Description.model_validate(APP), SITES[number], USUAL, how, tell)
+        guard = guard_mod(Federation.model_validate(APP), SITES[number], USUAL, how, tell)
         return guard(message, context, call_next)
 
     app = ClientApp(mods=[guarded])

@@ -15,6 +15,7 @@ from clients import config, table
 from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit
 from overheard.federation.defences.gaussian import Gaussian
+from overheard.federation.federation import read_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards
 from overheard.guard.dry_run import DryRun, recorded
@@ -22,7 +23,6 @@ from overheard.guard.exposure import Exposure, Limits, exposures
 from overheard.programs.networks import initial
 from overheard.programs.recipe import named
 from overheard.programs.training import local_training
-from overheard.recorders.describe import read_description
 from overheard.transcript.threat import EAVESDROPPER
 
 flwr: Any = pytest.importorskip("flwr.app", reason="Flower is not installed")
@@ -159,7 +159,7 @@ def test_the_guard_says_what_the_audit_finds(ready: Plan, folder: Path) -> None:
     data = client_shards(ready.recipe, ready.clients)
     trained = local_training(ready.recipe, start, data, np.random.default_rng(0))[0]
     rounds = [(named(layout, start), named(layout, trained))]
-    with recorded(read_description(folder / "audit.toml"), ME, rounds) as run:
+    with recorded(read_config(folder / "audit.toml", recorded=True), ME, rounds) as run:
         (one,) = run.exposures(Limits())
         found = audit(run.recording, EAVESDROPPER)
         assert exposures(run.recording, found, ME, Limits())[0].value == one.value
@@ -267,7 +267,7 @@ def test_the_audit_of_what_has_left_exposes_nothing(ready: Plan, folder: Path) -
     assert len(left) >= 2
     noise = {"defence": (Gaussian(sd=0.5),)}
     with recorded(
-        read_description(folder / "audit.toml").model_copy(update=noise), ME, left
+        read_config(folder / "audit.toml", recorded=True).model_copy(update=noise), ME, left
     ) as run:
         assert audit(run.recording, EAVESDROPPER).level != "exposed"
 

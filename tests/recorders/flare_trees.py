@@ -79,7 +79,8 @@ def without_tensorboard(place: Path) -> None:
 def check(place: Path) -> None:
     """What was recorded is sound, fits, and tells of the sites' people."""
     from overheard.evaluation.audit import audit
-    from overheard.recorders.describe import describe, read_description
+    from overheard.federation.federation import read_config
+    from overheard.recorders.describe import describe
     from overheard.transcript.store import Recording
     from overheard.transcript.threat import EAVESDROPPER
     from overheard.transcript.verify import verify
@@ -94,7 +95,7 @@ def check(place: Path) -> None:
     lines = [",".join(["site", *COLUMNS, "y"]), *(",".join(map(str, row)) for row in rows)]
     (place / "people.csv").write_text("\n".join(lines) + "\n")
     (place / "audit.toml").write_text(DESCRIPTION)
-    describe(bare, read_description(place / "audit.toml"), place / "beside")
+    describe(bare, read_config(place / "audit.toml", recorded=True), place / "beside")
     record = audit(bare.described_in(place / "beside"), EAVESDROPPER, ["max_entropy"])
     assert [r.outcome for r in record.replays] == ["fits"] * 2
     for finding in record.findings:

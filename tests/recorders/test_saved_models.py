@@ -19,7 +19,7 @@ from overheard.transcript.threat import EAVESDROPPER
 
 pytestmark = pytest.mark.slow
 
-FUZZED = Path(__file__).parents[2] / "fuzz/corpus/trees/classes.json"
+FUZZED = Path(__file__).parents[1] / "fuzz/corpus/trees/classes.json"
 DESCRIPTION = """
 [data]
 source = "file"

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import overheard
-from overheard.recorders.describe import describe, read_description
+from overheard.federation.federation import read_config
+from overheard.recorders.describe import describe
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 
@@ -93,7 +94,9 @@ def audited(
     monkeypatch.chdir(place)
     file = place / "audit.toml"
     file.write_text(TOML.format(module=module, **said))
-    describe(Recording.open(place / "run"), read_description(file), place / "described", True)
+    describe(
+        Recording.open(place / "run"), read_config(file, recorded=True), place / "described", True
+    )
     recording = Recording.open(place / "run", place / "described")
     found = overheard.audit(recording, EAVESDROPPER, ["max_entropy", "majority"], clients)
     return {r.outcome for r in found.replays}, [

@@ -11,8 +11,9 @@ import torch
 
 import overheard
 from overheard.evaluation.replay import replays
-from overheard.recorders.describe import describe, read_description
-from overheard.recorders.factory import image_of
+from overheard.federation.federation import read_config
+from overheard.recorders.describe import describe
+from overheard.recorders.template import image_of
 from overheard.transcript.kind import recipe_of
 from overheard.transcript.store import Recording
 
@@ -94,7 +95,7 @@ def test_what_is_not_trained_is_left_out(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "audit.toml").write_text(TOML.format(module=module, name=name))
     bare = Recording.open(tmp_path / "run")
-    describe(bare, read_description(tmp_path / "audit.toml"), tmp_path / "beside", True)
+    describe(bare, read_config(tmp_path / "audit.toml", recorded=True), tmp_path / "beside", True)
     recording = bare.described_in(tmp_path / "beside")
     recipe = recipe_of(recording)
     assert len(recipe.model.parameters) == parameters

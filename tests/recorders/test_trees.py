@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixConfig
-from overheard.recorders.describe import describe, read_description
+from overheard.federation.federation import read_config
+from overheard.recorders.describe import describe
 from overheard.recorders.template import write_template
 from overheard.transcript.store import Recorder, Recording
 
@@ -31,10 +32,14 @@ def test_networks_and_programs_are_described_as_what_they_are(tmp_path: Path) ->
     file = tmp_path / "audit.toml"
     file.write_text(DESCRIPTION)
     with pytest.raises(FixConfig, match="holds models of a network"):
-        describe(Recording.open(tmp_path / "run"), read_description(file), tmp_path / "described")
+        describe(
+            Recording.open(tmp_path / "run"),
+            read_config(file, recorded=True),
+            tmp_path / "described",
+        )
     file.write_text(DESCRIPTION + "\n[training]\nlearning_rate = 0.1\n")
-    with pytest.raises(FixConfig, match=r"leave \[training\]"):
-        read_description(file)
+    with pytest.raises(FixConfig, match=r"training\.learning_rate is about networks"):
+        read_config(file, recorded=True)
 
 
 def test_the_template_of_trees_names_their_program(tmp_path: Path) -> None:

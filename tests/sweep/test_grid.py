@@ -75,7 +75,7 @@ def test_what_varies_has_the_same_address_however_it_is_written() -> None:
         ({"grid": {"training.rounds.deep": [1]}}, "is a value, not a table"),
         ({"seeds": []}, "at least 1"),
         ({"holdout": 1.0}, "less than 1"),
-        ({"colour": "red"}, "Extra inputs"),
+        ({"colour": "red"}, "unknown key 'colour'"),
     ],
 )
 def test_a_wrong_sweep_says_what_is_wrong(changes: dict[str, Any], complaint: str) -> None:

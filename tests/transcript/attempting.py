@@ -270,10 +270,11 @@ def _sweep(place: Path) -> None:
 
 
 def _description(place: Path) -> None:
-    from overheard.recorders.describe import describe, read_description
+    from overheard.federation.federation import read_config
+    from overheard.recorders.describe import describe
     from overheard.transcript.store import Recording
 
-    read = read_description(place / "run/audit.toml", confined=True)
+    read = read_config(place / "run/audit.toml", recorded=True, confined=True)
     shutil.rmtree(place / "run/side")
     describe(Recording.open(place / "run"), read, place / "described")
 

@@ -33,7 +33,7 @@ from overheard.attacks.label import BayesGroups, LinearDecode
 from overheard.attacks.papers.leprovost2023 import GroupMeansPinv, GroupMeansTikhonov
 from overheard.data.dataset import Dataset
 from overheard.decoding.labels import LabelOptions
-from overheard.federation.federation import DataConfig
+from overheard.federation.federation import Data
 from overheard.federation.plan import encoding_for
 from overheard.programs.networks import initial, network
 from overheard.programs.recipe import Dense, Recipe, Target
@@ -152,7 +152,7 @@ def make_world(dataset: Dataset, protocol: Protocol, number: int) -> World:
     for _ in range(protocol.per_training):
         _, first = np.unique(alike[shuffled := rng.permutation(train)], return_index=True)
         different.append(shuffled[np.sort(first)[: protocol.batch]])
-    how = DataConfig(source=dataset.name)
+    how = Data(source=dataset.name)
     encoding = encoding_for(dataset, {}, how, dataset.records, dataset.records)
     recipe = Recipe(
         algorithm="fedsgd",

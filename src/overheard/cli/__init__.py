@@ -25,6 +25,7 @@ from overheard.cli import (  # noqa: E402
     demo,
     detect,
     doctor,
+    explain,
     import_,
     init,
     preflight,
@@ -88,6 +89,7 @@ for _example, _command in (
     ("detect run --property poisoning --chart who.svg", detect.detect),
     ("verify run", verify.verify),
     ("attacks max_entropy", attacks.attacks),
+    ("explain training.epochs", explain.explain),
     ("doctor", doctor.doctor),
 ):
     app.command(_example.partition(" ")[0], epilog=f"Example: `overheard {_example}`")(_command)

@@ -51,8 +51,10 @@ def described(
     import shutil
 
     from overheard.errors import FixConfig, GrantKnowledge
+    from overheard.federation.federation import read_config
     from overheard.foreign.shown import short
-    from overheard.recorders.describe import BESIDE, describe, read_description
+    from overheard.recorders.describe import describe
+    from overheard.recorders.template import BESIDE
     from overheard.transcript.store import Recording
 
     recording = Recording.open(run)
@@ -71,11 +73,11 @@ def described(
         )
     folder = work / "described"
     shutil.rmtree(folder, ignore_errors=True)  # of an audit that was stopped here
-    description = read_description(file, given is None)
-    if trust_code and given is None and description.factory():
+    description = read_config(file, recorded=True, confined=given is None)
+    if trust_code and given is None and (code := description.model.code()):
         raise GrantKnowledge(
             f"{file}: came with the recording and names code to import "
-            f"({short(description.factory())}); --trust-code does not cover a file that you "
+            f"({short(code[0])}); --trust-code does not cover a file that you "
             f"did not give: if you wrote or checked it, say so with --with {file}"
         )
     for remark in describe(recording, description, folder, trust_code and given is not None):

@@ -51,7 +51,8 @@ def init(options: Options) -> None:
         content: dict[str, Any] = {"template": str(file)}
     else:
         from overheard.files import write_durably
-        from overheard.recorders.describe import BESIDE, written
+        from overheard.recorders.describe import written
+        from overheard.recorders.template import BESIDE
 
         found = _found(options, options.data)
         file = options.run / BESIDE
@@ -81,7 +82,7 @@ def _found(options: Options, table: Path) -> Found:
 
     from overheard.errors import ChooseAnotherOutput, FixConfig
     from overheard.identify.recording import identify
-    from overheard.recorders.describe import BESIDE
+    from overheard.recorders.template import BESIDE
     from overheard.transcript.store import Recording
 
     run = options.run

@@ -23,8 +23,11 @@ class HeldOut(Spec):
     scikit-learn or of Hugging Face's datasets draws them with ``seed``, or its last ones."""
 
     share: float = Field(gt=0, lt=1)
+    """Of a client's records that are kept for tests. Example: `share = 0.2`"""
     by: Literal["scikit-learn", "datasets", "order"] = "scikit-learn"
+    """Whose `train_test_split` draws them; by "order" they are the last ones."""
     seed: int = Field(default=42, ge=0, lt=1 << 32)
+    """With which they are drawn."""
 
     def trained(self, records: int) -> NDArray[np.int64]:
         """Which of so many records are trained on, in the order in which they are then."""

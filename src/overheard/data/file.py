@@ -91,7 +91,10 @@ def read_table(
     """
     file, drop, categories = Path(path), how.drop, how.categories
     if not file.is_file():
-        raise FixData(f"{file}: no such file; `path` in [data] must name a CSV or Parquet file")
+        raise FixData(
+            f"{file}: no such file (looked in {file.resolve().parent}); `path` in [data] must name "
+            "a CSV or Parquet file, and starts at the folder of the file that it stands in"
+        )
     origin = file.name
     if file.suffix == ".parquet":
         if how.missing or how.encoding or how.separator:

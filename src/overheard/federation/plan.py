@@ -1,7 +1,13 @@
-"""From a config to everything a simulation needs: recipe, clients, secrets to ask about."""
+"""A federation that is ready to run: its clients' records, what they do, and what may be known.
+
+`plan` settles encoding, model and secrets from a description and its data; `write_knowledge` writes
+down, for every target of the audit, what may be known of it: for each there is a `Disclosure`, out
+of which every kind of knowledge makes its own piece. The secrets themselves go to ``truth/``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,14 +17,26 @@ from numpy.typing import NDArray
 from overheard.data import source
 from overheard.data.dataset import Dataset, domain_of
 from overheard.errors import FixConfig, FixData
-from overheard.federation.attributes import columns_of, domains, refuse_function_of_public
 from overheard.federation.defences.contract import Chain, chain
-from overheard.federation.federation import DataConfig, Federation, ModelConfig
-from overheard.federation.pool import kept_out, known_first, strangers
-from overheard.federation.properties import Properties, settle
+from overheard.federation.federation import Data, Federation, NetworkSettings
+from overheard.federation.reading import checked
+from overheard.federation.secrets import (
+    Pool,
+    Properties,
+    PropertySecret,
+    columns_of,
+    domains,
+    kept_out,
+    known_count,
+    known_first,
+    outsiders_of,
+    pool_of,
+    refuse_function_of_public,
+    settle,
+)
 from overheard.foreign.limits import check
 from overheard.programs.program import Program, Settings, family_named
-from overheard.programs.recipe import Dense, LeNet, LocalUpdate, Loss, Module, Recipe, Target
+from overheard.programs.recipe import Dense, LeNet, LocalUpdate, Module, Recipe, Target
 from overheard.programs.records import (
     AnyBlock,
     Codes,
@@ -30,8 +48,28 @@ from overheard.programs.records import (
     Value,
 )
 from overheard.randomness import stream
-from overheard.transcript.knowledge import AttributeDomain
+from overheard.transcript.kind import Disclosure, Piece, kinds, write
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    AuxiliaryData,
+    BatchOrder,
+    CandidatePool,
+    ClientProgram,
+    Groups,
+    LocalTraining,
+    ShardSize,
+    SuspectedBehaviour,
+    TargetRecord,
+)
 from overheard.transcript.messages import check_client
+from overheard.transcript.side import MEMBER_COLUMN, POSITIVE_COLUMN, SideWriter
+from overheard.transcript.target import LABEL, attribute, client_property, membership
+
+Network = Dense | LeNet | Module
+Architect = Callable[[Encoding, int], Network]
+"""Makes the network of so many outputs."""
+Pools = tuple[str, Mapping[str, Pool]]
+"""An attribute that is unknown of the candidates, and each client's pool of them."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +107,14 @@ class Plan:
         return self.told
 
 
-def plan(config: Federation, dataset: Dataset | None = None) -> Plan:
+def plan(
+    config: Federation, dataset: Dataset | None = None, architect: Architect | None = None
+) -> Plan:
     """Load the data (or take the given dataset) and settle encoding, model and recipe.
 
     Scales are those of the pooled records, unless ``data.scale`` says otherwise. Columns of
-    zeros and ones stay as they are, text columns become one-hot blocks.
+    zeros and ones stay as they are, text columns become one-hot blocks. ``architect``: makes the
+    network in place of the one that the settings name.
     """
     check("rounds", config.training.rounds, "training.rounds", FixConfig)
     dataset = dataset or load_data(config)
@@ -89,7 +130,7 @@ def plan(config: Federation, dataset: Dataset | None = None) -> Plan:
         dataset = dataset.trained(config.data.held_out)
     label, trained = _label_secret(config, dataset)
     alone = [secret for secret in secrets if isinstance(secret, str)]
-    outsiders, trained = strangers(trained, alone, config.audit.membership, config.seed)
+    outsiders, trained = outsiders_of(trained, alone, config.audit.membership, config.seed)
     clients = known_first(trained.by_client(), config.audit.coverage, config.seed)
     check("clients", len(clients), "the data", FixConfig)
     check("participations", len(clients) * config.training.rounds, "the federation", FixConfig)
@@ -97,7 +138,7 @@ def plan(config: Federation, dataset: Dataset | None = None) -> Plan:
         check_client(client)
     auxiliary, dataset = dataset.outside, dataset.population()
     properties = None
-    if config.property is not None:
+    if config.property is not None and config.training.rounds:
         properties, clients = settle(config.property, clients, auxiliary, config.seed)
     if _class_asked(config, dataset):
         secrets = (*secrets, dataset.target)
@@ -105,23 +146,24 @@ def plan(config: Federation, dataset: Dataset | None = None) -> Plan:
     listed = [c for c in columns_of(secrets) if c not in attributes or not attributes[c].spread]
     values = {c: domain_of(dataset.records, c) for c in listed}
     seen = _seen(chain(*config.defence), dataset, config.seed)
-    encoding = encoding_for(seen, values, config.data, seen.records, whole.records)
+    usual = encoding_for(seen, values, config.data, seen.records, whole.records)
     for domain in attributes.values():
-        refuse_function_of_public(seen, encoding, domain)
+        refuse_function_of_public(seen, usual, domain)
     target = _target(dataset, config.data.scale != "none")
     told: Recipe | Program
     if isinstance(config.model, Settings):
-        told = _program(config, config.model, encoding, target, seen.records)
+        told = _program(config, config.model, usual, target, seen.records)
     else:
-        told = _recipe(config, encoding, target, tuple(clients))
-    if isinstance(told, Recipe) and config.data.scale == "clients":
-        every = whole.by_client()
-        own = {
-            c: encoding_for(seen, values, config.data, mine, every[c])
-            for c, mine in seen.by_client().items()
-            if c in clients
-        }
-        told = told.model_copy(update={"own": own})
+        own = {}
+        if config.data.scale == "clients" and not config.encoding:
+            every, mine = whole.by_client(), seen.by_client()
+            own = {c: encoding_for(seen, values, config.data, mine[c], every[c]) for c in clients}
+        told = _recipe(config, *_own_terms(config, usual, target), architect, own)
+        if config.training.isolate and config.training.isolate not in clients:
+            raise FixConfig(
+                f"training.isolate names {config.training.isolate!r}; the clients are "
+                f"{', '.join(clients)}"
+            )
     return Plan(config, dataset, told, clients, attributes, label, outsiders, auxiliary, properties)
 
 
@@ -131,66 +173,64 @@ def _class_asked(config: Federation, dataset: Dataset) -> bool:
     return config.audit.label and dataset.task == "classification" and program
 
 
+def _own_terms(config: Federation, encoding: Encoding, target: Target) -> tuple[Encoding, Target]:
+    """Encoding and target: the usual ones, unless the description gives others."""
+    if config.encoding:
+        encoding = Encoding(blocks=config.encoding)
+    if (given := config.target) is not None:
+        classes = given.classes or target.classes
+        target = Target(column=target.column, classes=classes, shift=given.shift, scale=given.scale)
+    return encoding, target
+
+
 def _program(
     config: Federation, asked: Settings, encoding: Encoding, target: Target, records: Records
 ) -> Program:
-    """What clients do that train no network; refuses settings that only networks have."""
-    usual = {name: field.default for name, field in type(config.training).model_fields.items()}
-    said = {name for name, value in config.training if value != usual[name]}
-    given = said - {"rounds", "participation"}
-    others = {
-        'data.scale = "clients"': config.data.scale == "clients",
-        "training." + " and training.".join(sorted(given)): given,
-        "[server]": config.server,
-        "[property]": config.property,
-    }
-    if wrong := [name for name, setting in others.items() if setting]:
-        raise FixConfig(
-            f"{wrong[0]} is about networks, and model {asked.name!r} trains none: leave it out"
-        )
-    defence = chain(*config.defence)
-    made = family_named(asked.name).planned(defence.program(asked), encoding, target, records)
+    """What clients do that train no network."""
+    defence, family = chain(*config.defence), family_named(asked.name)
+    made = family.planned(defence.program(asked), encoding, target, records)
+    encoding, target = _own_terms(config, made.encoding, made.target)
+    made = family.checked({**dict(made), "encoding": encoding, "target": target})
     if defence.summing is not None:
         made.summed(1)  # or refuse
     return made
 
 
 def _recipe(
-    config: Federation, encoding: Encoding, target: Target, clients: tuple[str, ...]
+    config: Federation,
+    encoding: Encoding,
+    target: Target,
+    architect: Architect | None,
+    own: dict[str, Encoding],
 ) -> Recipe:
     """How the clients train a network."""
-    training, defence = config.training, chain(*config.defence)
+    training, defence, wanted = config.training, chain(*config.defence), config.network()
     for part in defence.parts:
         if part.hooks() == ("program",):
             raise FixConfig(
                 f"defence {part.name!r} is about programs that train no network, and model "
-                f"{config.model.name!r} is one: leave it out"
+                f"{wanted.name!r} is one: leave it out"
             )
-    assert training.learning_rate is not None  # checked by the config
-    loss, outputs = _loss(config, target)
-    if training.steps and (not training.batch_size or training.epochs != 1):
-        raise FixConfig("steps counts mini-batches: set batch_size and leave epochs out")
-    if training.isolate and training.isolate not in clients:
+    if wanted.name == "linear" and target.classes:
+        raise FixConfig("model 'linear' predicts a number but the target is a class; use logistic")
+    if wanted.name == "logistic" and not target.classes:
         raise FixConfig(
-            f"training.isolate names {training.isolate!r}; the clients are {', '.join(clients)}"
+            f"model 'logistic' predicts a class but the target {target.column!r} is a number; if "
+            'its values are classes (0 and 1, say), set task = "classification" in [data]; for a '
+            "number use linear"
         )
-    model = _model(config.network(), encoding, outputs)
-    check("parameters", model.size, "the model", FixConfig)
-    recipe = Recipe(
-        model=model,
-        loss=loss,
-        encoding=encoding,
-        target=target,
-        private=defence.step(len(target.classes)).private,
-        wire=training.wire,
-        **{name: getattr(training, name) for name in LocalUpdate.model_fields},
+    loss = training.loss or ("cross_entropy" if target.classes else "squared_error")
+    outputs = len(target.classes) if len(target.classes) > 2 else 1
+    model = (
+        _network(wanted, encoding, outputs) if architect is None else architect(encoding, outputs)
     )
-    if recipe.sends_gradient and (recipe.epochs != 1 or recipe.batch_size):
-        raise FixConfig("fedsgd sends one full-batch gradient; leave epochs and batch_size out")
-    if training.shuffle is not None and recipe.full_batch:
-        raise FixConfig("training.shuffle is about the order of mini-batches: set batch_size")
+    check("parameters", model.size, "the model", FixConfig)
+    private = defence.step(len(target.classes)).private
+    parts = {"model": model, "loss": loss, "encoding": encoding, "target": target, "own": own}
+    local = {name: getattr(training, name) for name in LocalUpdate.model_fields}
+    recipe = checked(Recipe, {**local, **parts, "private": private, "wire": training.wire})
     if recipe.proximal and not recipe.pull:
-        raise FixConfig("proximal belongs to algorithm = 'fedprox'")
+        raise FixConfig("training.proximal belongs to algorithm = 'fedprox'")
     if not recipe.plain and (recipe.sends_gradient or recipe.private is not None):
         raise FixConfig(
             "training.optimiser and training.clip_norm are about a client's own steps; leave them "
@@ -211,16 +251,8 @@ def _seen(defence: Chain, dataset: Dataset, seed: int) -> Dataset:
     return replace(dataset, records=Records({**clients, **left}))
 
 
-def _model(wanted: ModelConfig, encoding: Encoding, outputs: int) -> Dense | LeNet | Module:
+def _network(wanted: NetworkSettings, encoding: Encoding, outputs: int) -> Network:
     """The architecture; a LeNet's sizes are those of kerkouche2023 unless they are given."""
-    if wanted.name not in ("mlp", "lenet") and wanted.hidden:
-        raise FixConfig(f"model {wanted.name!r} has no hidden layers; use name = 'mlp'")
-    if wanted.name == "mlp" and not wanted.hidden:
-        raise FixConfig("model 'mlp' needs hidden layers, for example hidden = [64]")
-    if (wanted.name == "module") != bool(wanted.factory):
-        raise FixConfig('model.factory ("package.module:function") belongs to name = "module"')
-    if wanted.name != "lenet" and (wanted.filters is not None or wanted.dropout is not None):
-        raise FixConfig("model.filters and model.dropout belong to name = 'lenet'")
     if wanted.factory:
         from overheard.programs.layers import described  # torch: only where it is needed
 
@@ -278,10 +310,12 @@ FILE_ONLY = tuple("path client target task drop categories missing encoding sepa
 """Settings of ``[data]`` that are about a table of the user's own."""
 
 
-def load_data(config: Federation, nobodys: bool = False) -> Dataset:
-    """The dataset that the config names; ``nobodys``: a table need not say whose records it has."""
+def load_data(config: Federation) -> Dataset:
+    """The dataset that is named. A table need not say whose records it has where a recording is
+    asked about a property alone."""
     data = config.data
     options = dict(data.options)
+    nobodys = config.property is not None and not config.training.rounds
     if data.source == "file":
         if not (data.path and data.target and (data.client or nobodys)):
             raise FixConfig("data source 'file' needs path, client and target in [data]")
@@ -299,7 +333,7 @@ def load_data(config: Federation, nobodys: bool = False) -> Dataset:
 def encoding_for(
     dataset: Dataset,
     attributes: dict[str, tuple[Value, ...]],
-    how: DataConfig,
+    how: Data,
     fit: Records,
     listed: Records,
 ) -> Encoding:
@@ -363,16 +397,100 @@ def _target(dataset: Dataset, scaled: bool = True) -> Target:
     return Target(column=dataset.target, shift=shift, scale=scale)
 
 
-def _loss(config: Federation, target: Target) -> tuple[Loss, int]:
-    name = config.network().name
-    if name == "linear" and target.classes:
-        raise FixConfig("model 'linear' predicts a number but the target is a class; use logistic")
-    if name == "logistic" and not target.classes:
-        raise FixConfig(
-            f"model 'logistic' predicts a class but the target {target.column!r} is a number; if "
-            'its values are classes (0 and 1, say), set task = "classification" in [data]; for a '
-            "number use linear"
+def write_knowledge(writer: SideWriter, plan: Plan) -> None:
+    """Write truth and, for every target of the audit, the side knowledge that leaves it out."""
+    if plan.clients:
+        writer.truth(plan.clients)
+    told = plan.told
+    known = LocalTraining(told) if isinstance(told, Recipe) else ClientProgram(told)
+    write(writer, known)
+    if (how := plan.config.training.shuffle) is not None:
+        order = BatchOrder((how.seed,), (how.convention,))
+        write(writer, dict.fromkeys(plan.clients, order))
+    pools = tuple(_pools(plan))
+    for world in _disclosures(plan, pools):
+        for kind in kinds().values():
+            if (piece := kind.disclosed(world)) is not None:
+                write(writer, piece, world.target.key)
+    for column, among in pools:
+        answers = {c: _members(pool, column) for c, pool in among.items()}
+        writer.truth(answers, "Membership", membership(column).key)
+    asked = plan.properties
+    for secret in asked.secrets if asked else ():
+        if asked and secret.positives is not None:
+            flags = {c: np.array([float(c in secret.positives)]) for c in asked.clients}
+            table = {c: Records({POSITIVE_COLUMN: flag}) for c, flag in flags.items()}
+            writer.truth(table, "Property", client_property(secret.column).key)
+
+
+def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
+    """What can be disclosed to whoever asks each target of the plan."""
+    label, coverage = plan.told.target.column, plan.config.audit.coverage
+    base = Disclosure(LABEL, plan.told, plan.clients, plan.dataset.records)
+    known = {c: r.take(np.arange(known_count(len(r), coverage))) for c, r in plan.clients.items()}
+    for domain in plan.attributes.values():
+        _check_encoded(plan, domain)
+        yield replace(
+            base,
+            target=attribute(*domain.columns),
+            known=known,
+            hidden=frozenset(domain.columns),
+            given=(domain, *_strangers(plan.auxiliary, label)),
         )
-    if not target.classes:
-        return "squared_error", 1
-    return "cross_entropy", 1 if len(target.classes) == 2 else len(target.classes)
+    for column, among in pools:
+        candidates = {
+            c: CandidatePool.split(p.records.without(column), label) for c, p in among.items()
+        }
+        given = (candidates, plan.attributes[column]) if column else (candidates,)
+        yield replace(base, target=membership(column), given=given)
+    if (asked := plan.label) is not None:
+        groups = (Groups(asked.group, asked.values),) if asked.group else ()
+        yield replace(
+            base,
+            known=plan.clients,
+            hidden=frozenset({label}),
+            given=(*_strangers(asked.auxiliary, label), *groups),
+        )
+    if (sought := plan.properties) is not None:
+        common = (*_strangers(sought.auxiliary, label), ShardSize(sought.shard))
+        for secret in sought.secrets:
+            target = client_property(secret.column)
+            yield replace(base, target=target, given=(*common, *_sought(secret, label)))
+
+
+def _sought(secret: PropertySecret, label: str) -> Iterator[Piece]:
+    """What the adversary looks for among the clients."""
+    if secret.record is not None:
+        yield TargetRecord.split(secret.record, label)
+    if secret.behaviour:
+        yield SuspectedBehaviour(secret.behaviour)
+
+
+def _strangers(records: Records | None, label: str) -> tuple[Piece, ...]:
+    return () if records is None else (AuxiliaryData.split(records, label),)
+
+
+def _pools(plan: Plan) -> Iterator[Pools]:
+    """Each client's pool of candidates, for every attribute that is unknown of them."""
+    if plan.strangers is None:
+        return
+    seed, others = plan.config.seed, plan.strangers
+    pools = {c: pool_of(r, others, c, seed) for c, r in plan.clients.items()}
+    known = {plan.told.target.column}  # of candidates
+    for column in [c for c, d in plan.attributes.items() if not d.parts and c not in known] or [""]:
+        yield column, pools
+
+
+def _members(pool: Pool, column: str) -> Records:
+    """For evaluation: who in a pool is the client's, and what was unknown of them."""
+    unknown = {column: pool.records[column]} if column else {}
+    return Records({MEMBER_COLUMN: pool.member.astype(np.float64)} | unknown)
+
+
+def _check_encoded(plan: Plan, domain: AttributeDomain) -> None:
+    listed = [block.column for block in plan.told.encoding.blocks if isinstance(block, OneHot)]
+    if domain.spread and domain.column in listed:
+        raise FixConfig(
+            f"attribute {domain.column!r} is cut into bins, but the encoding lists its values one "
+            "by one; give it as one scaled number, or leave audit.bins out if it has few values"
+        )

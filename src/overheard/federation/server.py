@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from overheard.federation.named import parse_named
+from overheard.federation.reading import parse_named
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Spec
 from overheard.programs.training import CACHE
@@ -25,11 +25,11 @@ State = tuple[Array, ...]
 
 
 class ServerRule(Spec):
-    """Settings of a rule in a config's ``[server]``, and the rule. ``weighting``: clients count by
-    their records or are equal."""
+    """Settings of a rule in a config's ``[server]``, and the rule."""
 
     rule: str
     weighting: Literal["size", "equal"] = "size"
+    """How clients count in the mean: by their records, or all the same."""
 
     def init(self, parameters: int) -> State:
         """Before the first round."""
@@ -51,6 +51,7 @@ class Mean(ServerRule):
 
     rule: Literal["mean"] = "mean"
     weighting: Literal["equal"] = "equal"
+    """All clients count the same."""
 
 
 class WeightedMean(ServerRule):
@@ -58,6 +59,7 @@ class WeightedMean(ServerRule):
 
     rule: Literal["weighted_mean"] = "weighted_mean"
     weighting: Literal["size"] = "size"
+    """Clients count by their records."""
 
 
 class Momentum(ServerRule):
@@ -65,7 +67,9 @@ class Momentum(ServerRule):
 
     rule: Literal["momentum"] = "momentum"
     learning_rate: float = Field(default=1.0, gt=0)
+    """The server's step size."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
+    """How much of the last way goes into the next one."""
 
     def init(self, parameters: int) -> State:
         return (np.zeros(parameters),)
@@ -78,14 +82,18 @@ class Momentum(ServerRule):
 
 
 class Adam(ServerRule):
-    """Running means of the way and of its square; the model moves by learning_rate times the first
-    over the root of the second, plus ``tau``."""
+    """Running means of the way to the average and of its square; the model moves by learning_rate
+    times the first over the root of the second, plus tau."""
 
     rule: Literal["adam"] = "adam"
     learning_rate: float = Field(default=0.1, gt=0)
+    """The server's step size."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Of the running mean of the way."""
     beta2: float = Field(default=0.99, ge=0, lt=1)
+    """Of the running mean of its square."""
     tau: float = Field(default=1e-3, gt=0)
+    """Keeps the steps finite."""
 
     def init(self, parameters: int) -> State:
         return np.zeros(parameters), np.full(parameters, self.tau**2)

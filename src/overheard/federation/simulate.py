@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixConfig, FixData
 from overheard.federation.defences.accounting import budget
 from overheard.federation.defences.contract import Chain, RoundContext, chain, told
-from overheard.federation.disclosure import write_knowledge
-from overheard.federation.plan import Plan
+from overheard.federation.plan import Plan, write_knowledge
 from overheard.federation.server import aggregate, aggregate_sum
 from overheard.programs.networks import network
 from overheard.programs.orders import Place, Shuffle, orders
@@ -168,6 +167,7 @@ class NetworkRounds:
         """What the chosen clients return, of whom the dishonest do not do as they are told."""
         asked, recipe, seed = self.plan.config.property, self.recipe, self.plan.config.seed
         assert asked is not None
+        assert asked.kind is not None
         bad = self.bad[chosen]
         start, made = np.broadcast_to(sent, returned.shape)[bad], returned.copy()
         if asked.kind == "ascent" and not recipe.sends_gradient:

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from overheard.evaluation.audit import audit
 from overheard.federation.defences.contract import chain, told
-from overheard.federation.disclosure import write_knowledge
-from overheard.federation.plan import Plan
+from overheard.federation.federation import Federation
+from overheard.federation.plan import Plan, load_data, write_knowledge
 from overheard.federation.simulate import simulate
 from overheard.guard.exposure import Exposure, Limits, exposures
 from overheard.randomness import stream
-from overheard.recorders.describe import Description, describe, table_of
+from overheard.recorders.describe import describe
 from overheard.recorders.recorder import Recorder
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import Link
@@ -89,17 +89,16 @@ def simulated(ready: Plan, client: str, rounds: int, draw: int = 0) -> Iterator[
 
 @contextmanager
 def recorded(
-    about: Plan | Description, client: str, rounds: Iterable[Round], trust_code: bool = False
+    about: Plan | Federation, client: str, rounds: Iterable[Round], trust_code: bool = False
 ) -> Iterator[DryRun]:
     """Rounds that the client has made, on the records of a plan; or as the audit of its federation
     will read them: with the same description, which tells the arrays by their order where the names
     are not ours. ``trust_code``: run the model's factory that the description names."""
     clients = [client]
-    training = about.config.training if isinstance(about, Plan) else about.training
-    gradients = training is not None and training.sends_gradient
-    if isinstance(about, Description):
+    gradients = (about.config if isinstance(about, Plan) else about).training.sends_gradient
+    if isinstance(about, Federation):
         about = about.model_copy(update={"clients": {}, "property": None})
-        clients = list(table_of(about).by_client())  # columns are scaled over all that are named
+        clients = list(load_data(about).by_client())  # columns are scaled over all that are named
     with TemporaryDirectory(prefix="overheard-") as name:
         run, side = Path(name) / "run", Path(name) / "side"
         payload = "gradient" if gradients else "model"

@@ -25,10 +25,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.federation.defences.gaussian import Gaussian
+from overheard.federation.federation import Federation, read_config
 from overheard.guard.dry_run import Arrays, Round, recorded
 from overheard.guard.exposure import USUAL, Exposure, Limits, answer_of, worst_of
 from overheard.randomness import stream
-from overheard.recorders.describe import Description, read_description
 
 REFUSED = 600
 """Code of the error that a refused update is replaced by; Flower's own are smaller."""
@@ -79,7 +79,7 @@ class Guarding:
 
 
 def guard_mod(
-    description: str | Path | Description,
+    description: str | Path | Federation,
     client: str | Callable[[Context], str],
     limits: Limits = USUAL,
     how: Guarding = Guarding(),
@@ -95,8 +95,10 @@ def guard_mod(
     figures stay with the client, there and in its log (``overheard.guard``): an error that told
     the server how many bits leak would tell it how common the secret is.
     """
-    said = description if isinstance(description, Description) else read_description(description)
-    if said.training is None and not said.program().trains:
+    said = description
+    if not isinstance(said, Federation):
+        said = read_config(said, recorded=True)
+    if not said.trains():
         raise FixConfig(f"model {said.model.name!r} trains no network; the guard reads models only")
 
     def mod(

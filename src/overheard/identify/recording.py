@@ -21,7 +21,7 @@ from overheard.data.dataset import Dataset, HeldOut
 from overheard.errors import FixConfig, OverheardError
 from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import certain, replays
-from overheard.federation.federation import parse_config
+from overheard.federation.federation import Federation
 from overheard.federation.plan import load_data
 from overheard.identify import search as searching
 from overheard.identify.search import USUAL, Fitted, Messages, Options, Structure, search
@@ -109,7 +109,7 @@ class Found:
     """Recipes, best first; what an audit is to be told of the best; whether it fits each client."""
 
     ranking: tuple[Fitted, ...]
-    description: descriptions.Description
+    description: Federation
     fits: tuple[Replay, ...]
 
     @property
@@ -140,8 +140,8 @@ def identify(
     """The recipe that the recording shows. ``given``: what is known of the description, its
     [data] at least; ``work``: a folder for the time being."""
     table = {k: v for k, v in given["data"].items() if k != "task"}
-    any_model = {"model": {"name": "linear"}, "training": {"rounds": 1, "learning_rate": 1.0}}
-    dataset = load_data(parse_config({"data": table, **any_model}))
+    any_model = {"model": {"name": "linear"}, "training": {"learning_rate": 1.0}}
+    dataset = load_data(Federation.model_validate({"data": table, **any_model}))
     sizes = {c: len(records) for c, records in dataset.by_client().items()}
     reported = {c: e.weights.get(c, np.nan) for e in recording.rounds
                 for way, c in e.spans if way == "returned"}  # fmt: skip

@@ -65,8 +65,11 @@ class Shuffle(Spec):
     """A client that fixes its seed: ``[training.shuffle]`` of a simulation."""
 
     seed: int = Field(ge=0, lt=2**32)
+    """The seed that every client sets. Example: `seed = 42`"""
     source: Source = "torch"
+    """Whose generator orders the batches."""
     restart: Restart = "round"
+    """When the seed is set again."""
 
     @property
     def convention(self) -> Convention:

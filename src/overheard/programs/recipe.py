@@ -275,23 +275,33 @@ class PrivateSteps(Spec):
 
 
 class Sgd(Spec):
-    """Stochastic gradient descent, torch's: momentum, and weight decay added to the gradient."""
+    """Stochastic gradient descent, torch's."""
 
     name: Literal["sgd"] = "sgd"
+    """Stochastic gradient descent, torch's."""
     momentum: float = Field(default=0.0, ge=0, lt=1)
+    """How much of the last step goes into the next one."""
     dampening: float = Field(default=0.0, ge=0, le=1)
+    """How much less the gradient goes into the momentum."""
     nesterov: bool = False
+    """Nesterov's momentum."""
     weight_decay: float = Field(default=0.0, ge=0)
+    """Times the parameters, added to the gradient."""
 
 
 class Adam(Spec):
-    """Adam; ``decoupled`` weight decay is AdamW's."""
+    """Adam, and AdamW."""
 
     name: Literal["adam"] = "adam"
+    """Adam, and AdamW."""
     betas: tuple[Beta, Beta] = (0.9, 0.999)
+    """Of the running means of the gradient and of its square."""
     eps: float = Field(default=1e-8, gt=0)
+    """Added to the root of the latter."""
     weight_decay: float = Field(default=0.0, ge=0)
+    """Times the parameters, added to the gradient."""
     decoupled: bool = False
+    """Weight decay is that of AdamW: taken from the parameters, not added to the gradient."""
 
 
 def _or_none(count: Any) -> Any:
@@ -302,23 +312,28 @@ Optimiser = Annotated[Sgd | Adam, Field(discriminator="name")]
 
 
 class LocalUpdate(Spec):
-    """What a client does with the model that it is sent, in a config, a description or a recipe.
-
-    ``batch_size``: 0 or none is the full batch; ``steps`` counts mini-batches in place of epochs.
-    ``optimiser``: a table with ``name`` "sgd" (momentum, dampening, nesterov,
-    weight_decay) or "adam" (betas, eps, weight_decay, decoupled: AdamW); ``clip_norm``: each
-    gradient's norm is clipped to it. ``drop_last``: a last batch that is smaller is left out.
-    """
+    """What a client does with the model that it is sent, in a federation or a recipe."""
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
+    """A client returns the model that it trained ("fedavg"; "fedprox": pulled back to the model
+    that it was sent), or one full-batch gradient ("fedsgd")."""
     learning_rate: LearningRate | None = None
+    """The step size; a network needs one. Example: `learning_rate = 0.1`"""
     epochs: Epochs = 1
+    """Passes over a client's records in a round."""
     batch_size: Annotated[int | None, BeforeValidator(_or_none)] = Field(default=None, ge=1)
+    """Records a step; 0 or left out is the full batch. Example: `batch_size = 32`"""
     steps: Annotated[Epochs | None, BeforeValidator(_or_none)] = None
+    """Mini-batches of a round, in place of epochs. Example: `steps = 10`"""
     proximal: float = Field(default=0.0, ge=0)
+    """FedProx's mu: how strongly a client is pulled back to the model that it was sent."""
     optimiser: Optimiser = Sgd()
+    """A client's own steps; "adam" in place of "sgd". Example: `optimiser = { name = "adam",
+    weight_decay = 0.01 }`"""
     clip_norm: float | None = Field(default=None, gt=0)
+    """The norm to which each gradient of a client's steps is clipped. Example: `clip_norm = 1.0`"""
     drop_last: bool = False
+    """A last batch that is smaller is left out, as by DataLoader."""
 
     @property
     def sends_gradient(self) -> bool:

@@ -88,7 +88,9 @@ def alike(columns: Iterable[NDArray[Any]]) -> NDArray[np.intp]:
 class Spec(BaseModel):
     """A frozen piece of description that travels as JSON; unknown fields are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 def _not_zero(scale: float) -> float:
@@ -105,9 +107,13 @@ class Scaled(Spec):
     """One input: ``(value - shift) / scale``."""
 
     block: Literal["scaled"] = "scaled"
+    """One input: (value - shift) / scale."""
     column: str
+    """The column. Example: `column = "age"`"""
     shift: float = 0.0
+    """Taken from the value."""
     scale: Scale = 1.0
+    """What it is divided by then."""
 
     @property
     def width(self) -> int:
@@ -118,8 +124,11 @@ class OneHot(Spec):
     """One input per value, 1 where the record has it."""
 
     block: Literal["one_hot"] = "one_hot"
+    """One input for each value, 1 where the record has it."""
     column: str
+    """The column. Example: `column = "region"`"""
     values: tuple[Value, ...]
+    """The values, in the order of the inputs. Example: `values = ["north", "south"]`"""
 
     @property
     def width(self) -> int:
@@ -131,10 +140,15 @@ class Codes(Spec):
     is none of them stands between its neighbours."""
 
     block: Literal["codes"] = "codes"
+    """One input: the place of the value among the values, (place - shift) / scale."""
     column: str
+    """The column. Example: `column = "region"`"""
     values: tuple[str, ...]
+    """The values in their order. Example: `values = ["north", "south"]`"""
     shift: float = 0.0
+    """Taken from the place."""
     scale: Scale = 1.0
+    """What it is divided by then."""
 
     @property
     def width(self) -> int:
@@ -152,10 +166,15 @@ class Pixels(Spec):
     """An image: a column with so many numbers a record, each ``(value - shift) / scale``."""
 
     block: Literal["pixels"] = "pixels"
+    """An image, each of its numbers (value - shift) / scale."""
     column: str
+    """The column. Example: `column = "image"`"""
     shape: tuple[int, int, int]
+    """Channels, height and width. Example: `shape = [1, 28, 28]`"""
     shift: float = 0.0
+    """Taken from each number."""
     scale: Scale = 1.0
+    """What it is divided by then."""
 
     @property
     def width(self) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from overheard.errors import FixConfig, FixData
-from overheard.federation.federation import checked
+from overheard.federation.reading import checked
 from overheard.foreign.files import inside, opened, read_bounded, read_toml
 from overheard.foreign.limits import check
 from overheard.programs.records import Spec

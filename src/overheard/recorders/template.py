@@ -1,22 +1,34 @@
-"""What a recording shows of its description: a file to fill in, and what may stand in it."""
+"""What does a recording show of its description? The model, and a file to fill in.
+
+A network is known by the names and shapes of its arrays in the messages. A torch module of the
+user's own that is dense layers one after the other becomes our network, which is quick: with the
+same parameters both must give the same outputs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
-from itertools import product
+from itertools import pairwise, product
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from overheard.errors import FixConfig
+from overheard.federation.federation import Federation, NetworkSettings
+from overheard.federation.reading import checked
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
-from overheard.programs.recipe import Layout
-from overheard.recorders.describe import BESIDE, Description, wire_layout
-from overheard.recorders.factory import dense_of, layout_words
+from overheard.programs import trusted
+from overheard.programs.networks import DenseNetwork
+from overheard.programs.recipe import Dense, Layout, Module
+from overheard.programs.records import Encoding
 from overheard.transcript.messages import releases_arrays, returns_gradients
 from overheard.transcript.store import Recording
 
+BESIDE = "audit.toml"
 _TREES = """\
 name = "xgboost"             # boosted trees, as bytes of XGBoost's JSON or UBJSON
 aggregation = "bagging"      # or cyclic
@@ -24,6 +36,7 @@ objective = "binary:logistic"  # or multi:softprob, reg:squarederror, count:pois
 eta = 0.3                    # and reg_lambda, reg_alpha, max_delta_step, subsample,
 max_depth = 6                # num_parallel_tree, where they are not XGBoost's own
 local_rounds = 1"""
+_ACTIVATIONS = ("relu", "tanh", "sigmoid")
 
 
 def write_template(run: str | Path) -> Path:
@@ -55,6 +68,146 @@ def write_template(run: str | Path) -> Path:
     return file
 
 
+def wire_layout(recording: Recording) -> Layout:
+    """Names and shapes of the arrays in the messages."""
+    return tuple((name, tuple(shape)) for name, _, shape in recording.rounds[0].layout)
+
+
+def recorded_model(
+    described: NetworkSettings, layout: Layout, encoding: Encoding, outputs: int
+) -> Dense | Module:
+    """The network that is described, with its names in the messages of this layout."""
+    if not described.factory:
+        if described.name == "lenet":
+            raise FixConfig("model 'lenet' is simulated; give a recorded one as a factory")
+        sizes = {"inputs": encoding.width, "hidden": described.hidden, "outputs": outputs}
+        bias = any(len(shape) == 1 for _, shape in layout)
+        how = {**sizes, "activation": described.activation, "bias": bias}
+        names = described.wire_names or _in_order(Dense.model_validate(how), layout)
+        return checked(Dense, {**how, "wire_names": names}, at="model.")
+    made = model_of(described.factory, layout)
+    if isinstance(made, Dense):
+        return made
+    shape = described.shape or image_of(layout, encoding.width)
+    if shape and np.prod(shape) != encoding.width:
+        raise FixConfig(f"model.shape {shape} does not hold {encoding.width} inputs")
+    return made.model_copy(update={"inputs": encoding.width, "outputs": outputs, "shape": shape})
+
+
+def _in_order(model: Dense, layout: Layout) -> dict[str, str]:
+    """Our parameters to the messages' arrays: weights in order, biases in order, as shapes allow.
+
+    Files sort their arrays by name, so a layer's bias may stand before its weight.
+    """
+    wanted = model.layout()
+    names: dict[str, str] = {}
+    for sides in (2, 1):
+        ours, theirs = (
+            [(name, shape) for name, shape in arrays if len(shape) == sides]
+            for arrays in (wanted, layout)
+        )
+        if [shape for _, shape in ours] != [shape for _, shape in theirs]:
+            break
+        names |= {own: other for (own, _), (other, _) in zip(ours, theirs, strict=True)}
+    if len(names) == len(layout):
+        return names
+    raise FixConfig(
+        f"the model described has {layout_words(wanted)}; the messages hold "
+        f"{layout_words(layout)}: mend the encoding (columns, or values of a one-hot block) or "
+        "hidden, or name the arrays in model.wire_names"
+    )
+
+
+def model_of(factory: str, layout: Layout) -> Dense | Module:
+    """The model that ``package.module:function`` makes, with its names in the messages.
+
+    Dense layers one after the other are known by their sizes, and quick; any other module is used
+    as it is. ``layout``: the arrays in the messages, which must be the module's. To import a module
+    is to run it: nothing is imported that is not trusted.
+    """
+    module = trusted.made_by(factory)
+    parameters = trusted.trained(module)
+    own, state, theirs = [name for name, _ in parameters], list(module.state_dict()), dict(layout)
+    named = {name: name for name in own}
+    if not set(own) <= set(theirs) <= {*own, *state}:
+        # lists without names: all of the module's state in its order, or what is trained of it
+        listed = state if len(state) == len(layout) else own
+        named = dict(zip(listed, theirs, strict=False)) if len(listed) == len(layout) else {}
+    wire = [named[name] for name in own if name in named]
+    if [theirs[name] for name in wire] != [shape for _, shape in parameters]:
+        raise FixConfig(
+            f"model.factory {factory!r} makes {layout_words(parameters)}, but the messages hold "
+            f"{layout_words(layout)}: this is not the model that was trained"
+        )
+    plain = _dense(module, parameters)
+    if plain is None:
+        idle = tuple(name for name in theirs if name not in wire)
+        return Module(
+            factory=factory, inputs=1, parameters=parameters, idle=idle,
+            wire_names=dict(zip(own, wire, strict=True)),
+        )  # fmt: skip
+    names = {ours: name for (ours, _), name in zip(plain.layout(), wire, strict=True)}
+    return plain.model_copy(update={"wire_names": names})
+
+
+def image_of(layout: Layout, inputs: int) -> tuple[int, ...]:
+    """The square image that so many inputs are to a model that has a convolution; else nothing."""
+    channels = next((shape[1] for _, shape in layout if len(shape) == 4), 0)
+    side = isqrt(inputs // channels) if channels else 0
+    return (channels, side, side) if channels and channels * side**2 == inputs else ()
+
+
+def _dense(module: Any, parameters: Layout) -> Dense | None:
+    """Dense layers that give what the module gives, where there are such."""
+    shapes = [shape for _, shape in parameters]
+    plain = dense_of(shapes)
+    frozen = len(shapes) < len(list(module.parameters()))
+    if plain is None or frozen or [s for _, s in plain.layout()] != shapes:
+        return None
+    return _activated(module, plain)
+
+
+def dense_of(shapes: list[tuple[int, ...]]) -> Dense | None:
+    """Dense layers one after the other with arrays of these shapes, whatever their order within a
+    layer; None if they are not that."""
+    weights = [shape for shape in shapes if len(shape) == 2]
+    biases = [shape for shape in shapes if len(shape) == 1]
+    chained = all(a[0] == b[1] for a, b in pairwise(weights))
+    whole = len(weights) + len(biases) == len(shapes)
+    if not weights or not chained or not whole or biases not in ([], [(w[0],) for w in weights]):
+        return None
+    sizes = (weights[0][1], *(w[0] for w in weights))
+    if min(sizes) < 1:
+        return None
+    return Dense(inputs=sizes[0], hidden=sizes[1:-1], outputs=sizes[-1], bias=bool(biases))
+
+
+def _activated(module: Any, plain: Dense) -> Dense | None:
+    """Our network with the activation by which it gives what the module gives."""
+    import torch
+
+    module = module.double().eval()
+    inputs = np.random.default_rng(0).normal(size=(32, plain.inputs))
+    try:
+        with torch.no_grad():
+            outputs = np.asarray(module(torch.as_tensor(inputs))).reshape(len(inputs), -1)
+    except (RuntimeError, TypeError, ValueError):
+        return None  # it takes something else than rows of numbers
+    flat = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+    theta = np.asarray(flat.numpy(), dtype=np.float64)
+    for name in _ACTIVATIONS:
+        model = plain.model_copy(update={"activation": name})
+        ours = DenseNetwork(model, "squared_error").predict(theta, inputs)
+        if ours.shape == outputs.shape and np.allclose(ours, outputs, rtol=1e-8, atol=1e-10):
+            return model
+    return None
+
+
+def layout_words(layout: Iterable[tuple[str, tuple[int, ...]]]) -> str:
+    """Names and shapes, for an error."""
+    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in layout)
+
+
 def _likely(layout: Layout) -> tuple[str, int]:
     """The lines of [model] that the shapes suggest, and the number of inputs."""
     own = '# factory = "package.module:function"   # your own torch module; needs --trust-code'
@@ -68,7 +221,7 @@ def _likely(layout: Layout) -> tuple[str, int]:
     return f"{names}\n{own}", dense.inputs
 
 
-def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[str, Description]]:
+def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[str, Federation]]:
     """Descriptions that a recording may have, each in words: how texts may be coded and columns
     scaled, whether the label is a class, and how it is scaled. ``given``: what is known."""
     if releases_arrays(recording.payload):
@@ -98,4 +251,4 @@ def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[s
             content["target"] = {"shift": 0.0, "scale": 1.0}
         how |= {"target": "as it is" if plain else False}
         about = ", ".join(f"{k} = {v}" for k, v in how.items() if v not in (False, "one_hot"))
-        yield about, Description.model_validate(content)
+        yield about, Federation.model_validate(content)

@@ -35,7 +35,8 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from overheard.errors import FixConfig
-from overheard.federation.federation import checked, parse_config
+from overheard.federation.federation import parse_config
+from overheard.federation.reading import checked, located
 from overheard.foreign.files import read_toml
 from overheard.foreign.limits import check
 from overheard.programs.records import Spec
@@ -115,7 +116,10 @@ class Cell:
 
 
 def read_sweep(path: str | Path) -> SweepConfig:
-    return parse_sweep(read_toml(path), str(path))
+    content = read_toml(path)
+    if isinstance(base := content.get("base"), dict):
+        content["base"] = located(base, Path(path))
+    return parse_sweep(content, str(path))
 
 
 def parse_sweep(content: dict[str, Any], name: str = "sweep") -> SweepConfig:

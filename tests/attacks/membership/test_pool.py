@@ -14,7 +14,7 @@ from overheard.attacks.one_step import inner_products, network_measurement
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, last_layer_variances
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.evaluation.audit import audit
-from overheard.federation.pool import pool_of
+from overheard.federation.secrets import pool_of
 from overheard.programs.networks import network
 from overheard.programs.records import Records
 from overheard.programs.simulated import encoded

@@ -11,10 +11,12 @@ from overheard.federation.defences.contract import Array, Claim, Defence, RoundC
 
 
 class Clip(Defence):
-    """``norm``: the largest Euclidean norm of an update (``sent - returned``, or the gradient)."""
+    """An update longer than the norm is scaled down to it."""
 
     name: Literal["clip"] = "clip"
     norm: float = Field(gt=0)
+    """The largest Euclidean norm of an update (sent - returned, or the gradient). Example: `norm =
+    1.0`"""
 
     @property
     def claim(self) -> Claim:

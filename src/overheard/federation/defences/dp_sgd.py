@@ -14,14 +14,17 @@ from overheard.programs.training import LocalStep
 
 
 class DpSgd(Defence):
-    """``clip``: norm of a record's gradient; ``noise``: standard deviation of the noise in units of
-    it; ``delta``: for which the accountant states epsilon, below one over the records of all
-    clients; by default 1e-5, or a tenth of one over the records where these are too many for it."""
+    """The clients' local steps are private for each record."""
 
     name: Literal["dp_sgd"] = "dp_sgd"
     clip: float = Field(gt=0)
+    """The norm to which each record's gradient is clipped. Example: `clip = 1.0`"""
     noise: float = Field(ge=0)
+    """The standard deviation of every step's noise, in units of ``clip``. Example: `noise = 1.1`"""
     delta: float | None = Field(default=None, gt=0, lt=1)
+    """For which the accountant states epsilon, below one over the records of all clients; left out,
+    1e-5, or a tenth of one over the records where these are too many for it. Example: `delta =
+    1e-6`"""
 
     @property
     def claim(self) -> Claim:

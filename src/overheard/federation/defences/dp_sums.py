@@ -11,14 +11,16 @@ from overheard.programs.program import Settings
 
 
 class DpSums(Defence):
-    """``clip``: what one record adds to the numbers of a release is scaled down to this norm;
-    ``noise``: standard deviation of the noise on each number in units of it; ``delta``: as that of
-    `dp_sgd`. A release sees every record, so that epsilon counts the rounds."""
+    """Releases of a program that trains no network are private for each record. A release sees
+    every record, so that epsilon counts the rounds."""
 
     name: Literal["dp_sums"] = "dp_sums"
     clip: float = Field(gt=0)
+    """The norm to which what a record adds to a release is scaled down. Example: `clip = 1.0`"""
     noise: float = Field(gt=0)
+    """The standard deviation of each number's noise in units of ``clip``. Example: `noise = 2.0`"""
     delta: float | None = Field(default=None, gt=0, lt=1)
+    """As that of ``dp_sgd``. Example: `delta = 1e-6`"""
 
     @property
     def claim(self) -> Claim:

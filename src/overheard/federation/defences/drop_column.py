@@ -12,10 +12,11 @@ from overheard.programs.records import Records
 
 
 class DropColumn(Defence):
-    """``columns``: inputs that are left out of the model."""
+    """The model never sees some columns, so no update depends on them."""
 
     name: Literal["drop_column"] = "drop_column"
     columns: tuple[str, ...] = Field(min_length=1)
+    """Inputs that are left out of the model. Example: `columns = ["postcode"]`"""
 
     @property
     def claim(self) -> Claim:

@@ -11,13 +11,15 @@ from overheard.federation.defences.contract import Array, Claim, Defence, RoundC
 
 
 class Gaussian(Defence):
-    """Independent N(0, sd^2) on every coordinate. ``times_clip``: the sd, in units of the clip norm
-    of an earlier ``clip``. ``at``: who adds it."""
+    """Independent N(0, sd^2) on every coordinate."""
 
     name: Literal["gaussian"] = "gaussian"
     sd: float | None = Field(default=None, gt=0)
+    """The standard deviation. Example: `sd = 0.01`"""
     times_clip: float | None = Field(default=None, gt=0)
+    """The same in units of the norm of an earlier ``clip``. Example: `times_clip = 0.5`"""
     at: Literal["client", "server"] = "client"
+    """Who adds it: each client to its update, or the server to the model that it sends."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:

@@ -12,10 +12,11 @@ from overheard.programs.program import Settings
 
 class LeafValues(Defence):
     """Trees leave with the values of their leaves and without every other sum, which no prediction
-    needs; ``rounded_to``: the values are rounded to multiples of it (0: as they are)."""
+    needs."""
 
     name: Literal["leaf_values"] = "leaf_values"
     rounded_to: float = Field(default=0.0, ge=0, le=100)
+    """The values are rounded to multiples of it (0: as they are)."""
 
     @property
     def claim(self) -> Claim:

@@ -11,11 +11,12 @@ from overheard.federation.defences.contract import Array, Claim, Defence, RoundC
 
 
 class Quantise(Defence):
-    """``bits``: 2^bits levels between the least and the largest coordinate of an update; a number
-    in between goes to one of its two neighbours at random, so that the mean is right."""
+    """Fewer bits of each number of an update."""
 
     name: Literal["quantise"] = "quantise"
     bits: int = Field(ge=1, le=16)
+    """2^bits levels between the least and the largest coordinate of an update; a number in between
+    goes to one of its two neighbours at random, so that the mean is right. Example: `bits = 8`"""
 
     @property
     def claim(self) -> Claim:

@@ -11,10 +11,11 @@ from overheard.programs.program import Settings
 
 
 class RoundCounts(Defence):
-    """``to``: counts are rounded to the nearest multiple of it, halves up."""
+    """Counts of released tables are rounded."""
 
     name: Literal["round_counts"] = "round_counts"
     to: int = Field(ge=2, le=1000)
+    """Counts are rounded to the nearest multiple of it, halves up. Example: `to = 5`"""
 
     @property
     def claim(self) -> Claim:

@@ -31,10 +31,11 @@ STEP = 2.0**-32
 
 
 class SecureSum(Defence):
-    """``dropout_rate``: the chance that a client of a round is lost before its update counts."""
+    """The server learns the sum of a round's updates and who took part."""
 
     name: Literal["secure_sum"] = "secure_sum"
     dropout_rate: float = Field(default=0.0, ge=0, lt=1)
+    """The chance that a client of a round is lost before its update counts."""
 
     @property
     def claim(self) -> Claim:

@@ -11,12 +11,14 @@ from overheard.programs.program import Settings
 
 
 class SuppressCells(Defence):
-    """``below``: counts from 1 to below it are not released, nor sums and means of so few;
-    ``zeros``: counts of 0 are, all the same."""
+    """Small cells of released tables are not shown."""
 
     name: Literal["suppress_cells"] = "suppress_cells"
     below: int = Field(ge=2, le=1000)
+    """Counts from 1 to below it are not released, nor sums and means of so few. Example: `below =
+    5`"""
     zeros: bool = False
+    """Counts of 0 are released all the same."""
 
     @property
     def claim(self) -> Claim:

@@ -11,10 +11,12 @@ from overheard.federation.defences.contract import Array, Claim, Defence, RoundC
 
 
 class TopK(Defence):
-    """``share``: the part of an update's coordinates, the largest, that is sent; the rest is 0."""
+    """Of each update the largest coordinates are sent."""
 
     name: Literal["top_k"] = "top_k"
     share: float = Field(gt=0, le=1)
+    """Of an update's coordinates, the largest, that are sent; the rest is 0. Example: `share =
+    0.1`"""
 
     @property
     def claim(self) -> Claim:
