@@ -85,12 +85,10 @@ def alike(columns: Iterable[NDArray[Any]]) -> NDArray[np.intp]:
     return np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1].ravel()
 
 
-class Spec(BaseModel):
+class Spec(BaseModel, use_attribute_docstrings=True):
     """A frozen piece of description that travels as JSON; unknown fields are refused."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def _not_zero(scale: float) -> float:
