@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,3 +90,8 @@ def test_a_file_that_is_not_there_or_not_toml(tmp_path: Any) -> None:
     (tmp_path / "bad.toml").write_text("= 1")
     with pytest.raises(FixConfig, match="is not TOML"):
         read_sweep(tmp_path / "bad.toml")
+
+
+def test_a_path_starts_at_the_file_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text('[base.data]\nsource = "file"\npath = "people.csv"\n')
+    assert read_sweep(tmp_path / "sweep.toml").base["data"]["path"] == str(tmp_path / "people.csv")

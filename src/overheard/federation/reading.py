@@ -27,7 +27,7 @@ PATHS = (
     *(("data", "path"), ("data", "options", "path"), ("data", "options", "folder")),
     *(("audit", "strangers"), ("property", "record"), ("property", "auxiliary")),
 )
-"""The keys that name a file or a folder."""
+"""The keys that name a file or a folder; in a sweep they stand in its ``[base]``."""
 
 
 def checked(spec: type[S], content: Any, name: str = "", at: str = "") -> S:
@@ -93,7 +93,7 @@ def located(content: dict[str, Any], file: Path, confined: bool = False) -> dict
     ``confined``: the file came with a recording and nobody vouched for it, so that it may name
     files in its own folder only.
     """
-    for *above, key in PATHS:
+    for *above, key in (*PATHS, *(("base", *path) for path in PATHS)):
         table: Any = content
         for part in above:
             table = table.get(part) if isinstance(table, dict) else None

@@ -95,13 +95,12 @@ def recorded(
     will read them: with the same description, which tells the arrays by their order where the names
     are not ours. ``trust_code``: run the model's factory that the description names."""
     clients = [client]
-    gradients = (about.config if isinstance(about, Plan) else about).training.sends_gradient
+    payload = (about.config if isinstance(about, Plan) else about).training.payload
     if isinstance(about, Federation):
         about = about.model_copy(update={"clients": {}, "property": None})
         clients = list(load_data(about).by_client())  # columns are scaled over all that are named
     with TemporaryDirectory(prefix="overheard-") as name:
         run, side = Path(name) / "run", Path(name) / "side"
-        payload = "gradient" if gradients else "model"
         with Recorder(run, payload, {"clients": clients}) as recorder:
             for number, (sent, returned) in enumerate(rounds):
                 recorder.sent(number, client, sent)

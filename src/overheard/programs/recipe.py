@@ -340,6 +340,11 @@ class LocalUpdate(Spec):
         """Does a client send a gradient, and not the model that it trained?"""
         return self.algorithm == "fedsgd"
 
+    @property
+    def payload(self) -> str:
+        """What a client returns, in a word: "gradient" or "model"."""
+        return "gradient" if self.sends_gradient else "model"
+
 
 class Recipe(LocalUpdate):
     """Model, loss and local update rule."""
@@ -419,11 +424,6 @@ class Recipe(LocalUpdate):
     def rate(self) -> float:
         """What the gradient is multiplied by in what a client sends."""
         return 1.0 if self.sends_gradient else self.learning_rate
-
-    @property
-    def payload(self) -> str:
-        """What a client returns, in a word: "gradient" or "model"."""
-        return "gradient" if self.sends_gradient else "model"
 
     def local_steps(self, records: int) -> int:
         """Gradient steps that a client with this many records takes in a round."""

@@ -116,10 +116,7 @@ class Cell:
 
 
 def read_sweep(path: str | Path) -> SweepConfig:
-    content = read_toml(path)
-    if isinstance(base := content.get("base"), dict):
-        content["base"] = located(base, Path(path))
-    return parse_sweep(content, str(path))
+    return parse_sweep(located(read_toml(path), Path(path)), str(path))
 
 
 def parse_sweep(content: dict[str, Any], name: str = "sweep") -> SweepConfig:
