@@ -17,7 +17,7 @@ from experiments.recordings import federation, recorded
 from experiments.runner import Cell, Experiment, Values, cell
 from overheard.attacks.baselines import GlobalModel, LastReturned
 from overheard.attacks.local_model import Structured
-from overheard.attacks.papers.xu2021 import LearnedMap, learn_maps
+from overheard.attacks.papers.xu2021 import LearnedMap, learn_map
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
 from overheard.programs.networks import network
@@ -82,11 +82,12 @@ def models(
     views = {c: observe(recording, EAVESDROPPER, LOCAL_MODEL, c) for c in names}
     if method != LEARNED:
         return {c: launch(SIMPLE[method], v, seed).parameters for c, v in views.items()}, {}
-    links = [view.know(Link) for view in views.values()]
-    sent = np.stack([link.sent.astype(np.float64) for link in links])
-    updates = np.stack([link.updates() for link in links])
-    fixed, losses, _ = learn_maps(sent, updates, LearnedMap(), seed)
-    return dict(zip(names, fixed, strict=True)), dict(zip(names, map(float, losses), strict=True))
+    models, losses = {}, {}
+    for name, view in views.items():
+        link = view.know(Link)
+        sent, updates = link.sent.astype(np.float64), link.updates()
+        models[name], losses[name], _ = learn_map(sent, updates, LearnedMap(), seed)
+    return models, losses
 
 
 def table1(one: Cell) -> Values:

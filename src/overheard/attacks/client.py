@@ -82,13 +82,17 @@ class Client:
         return self.hearing(self.messages.only(rounds))
 
 
+def defence_of(view: View) -> AppliedDefence:
+    """What is known of what clients do to their updates."""
+    return view.know(AppliedDefence) if AppliedDefence in view.kinds else NO_DEFENCE
+
+
 def heard(view: View, records: int) -> Link:
     """The link, with the noise that the listener was told of: as a defence on the update, or as
     private steps of so many records in the recipe."""
-    recipe = view.know(LocalTraining).recipe
-    told = view.know(AppliedDefence) if AppliedDefence in view.kinds else NO_DEFENCE
-    noise = float(np.hypot(told.noise_sd, update_noise(recipe, records) if records else 0.0))
-    return replace(view.know(Link), noise_sd=noise, sparse=bool(told.having("sparse")))
+    recipe, defence = view.know(LocalTraining).recipe, defence_of(view)
+    noise = float(np.hypot(defence.noise_sd, update_noise(recipe, records) if records else 0.0))
+    return replace(view.know(Link), noise_sd=noise, sparse=bool(defence.having("sparse")))
 
 
 def client_of(
@@ -97,12 +101,11 @@ def client_of(
     """The view's client with these candidates. Local steps are counted in epochs and batches that
     so many records really make."""
     program, messages = view.know(Training).program, view.know(Messages)
-    told = view.know(AppliedDefence) if AppliedDefence in view.kinds else NO_DEFENCE
     if isinstance(program, Recipe):
         messages = heard(view, candidates.members)
         program = program if messages.gradients else as_trained(program, candidates.members)
     ties = program.alike(candidates.first)
-    return Client(messages, program, candidates, prior, ties, order, told)
+    return Client(messages, program, candidates, prior, ties, order, defence_of(view))
 
 
 def as_trained(recipe: Recipe, members: int) -> Recipe:

@@ -9,12 +9,19 @@ once, where the records' inputs are known: the gradient is linear in labels.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.client import client_of, rate_of, spread
+from overheard.attacks.client import (
+    as_trained,
+    client_of,
+    rate_of,
+    refuse_several_steps,
+    rounding,
+    spread,
+)
 from overheard.attacks.one_step import measure
 from overheard.attacks.pipeline import all_known
 from overheard.decoding.labels import Grouped, Residuals, group_posterior, solve_residuals
@@ -42,9 +49,8 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Gradients:
-    """Models sent and the client's mean gradients there, (T, P); standard deviation of rounding."""
+class Gradients(NamedTuple):
+    """Models sent, the client's mean gradients there, and the sd of their rounding, (T, P)."""
 
     models: Array
     means: Array
@@ -56,27 +62,11 @@ def gradients(link: Link, recipe: Recipe) -> Gradients:
     if not loss_named(recipe.loss).least_squares:
         raise ChooseAnotherAttack("labels are numbers here: works for squared error only")
     link.require(1, "an attack on labels")
-    if not recipe.sends_gradient:
-        reported = np.nan_to_num(link.weights, nan=np.inf).max()
-        whole = recipe.batch_size is None or recipe.batch_size >= reported
-        if recipe.epochs != 1 or not whole:
-            raise ChooseAnotherAttack(
-                "works where local training is one step on all records; here it is "
-                f"{recipe.epochs} epoch(s) with batches of {recipe.batch_size or 'all'} records"
-            )
+    reported = link.weights[np.isfinite(link.weights)]
+    whole = len(reported) and not link.gradients
+    refuse_several_steps(link, as_trained(recipe, int(reported.max())) if whole else recipe)
     rate = rate_of(link, recipe)
-    return Gradients(
-        link.sent.astype(np.float64), link.updates() / rate, _rounding(link.returned) / rate
-    )
-
-
-def _rounding(messages: NDArray[np.floating[Any]]) -> Array:
-    """One unit in the last place of each number on the wire, or of the message's typical size.
-
-    A number that happens to be tiny was computed from ones that were not.
-    """
-    size = np.maximum(np.abs(messages), np.sqrt(np.mean(messages.astype(np.float64) ** 2)))
-    return np.asarray(np.spacing(size.astype(messages.dtype)), dtype=np.float64)
+    return Gradients(link.sent.astype(np.float64), link.updates() / rate, rounding(link) / rate)
 
 
 def output_rows(recipe: Recipe, theta: Array, inputs: Array) -> tuple[Array, GradientRows]:

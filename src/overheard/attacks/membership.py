@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from overheard.attacks.client import client_of
@@ -141,8 +142,6 @@ def counted(probabilities: Array, members: int) -> Array:
     """Probabilities (n,) of being a member that add up to the number of members: everybody's odds
     are changed by the same factor."""
     odds = logit(np.clip(probabilities, 1e-12, 1 - 1e-12))
-    low, high = -odds.max() - 50.0, -odds.min() + 50.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (low, middle) if expit(odds + middle).sum() > members else (middle, high)
-    return np.asarray(expit(odds + (low + high) / 2))
+    ends = -odds.max() - 50.0, -odds.min() + 50.0
+    shift = brentq(lambda by: float(expit(odds + by).sum()) - members, *ends)
+    return np.asarray(expit(odds + shift))

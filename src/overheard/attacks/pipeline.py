@@ -48,11 +48,9 @@ class ReleaseOptions:
 
     fitting: mean square of what no candidate explains, in units of rounding, that is let pass: the
         posterior raises the noise to it, and a wrong description leaves orders of magnitude more.
-    sweeps: of fitting margins; a few dozen settle to 1e-6.
     """
 
     fitting: float = 1e4
-    sweeps: int = 200
 
 
 ONE_STEP, TRAINING, RELEASES = OneStepOptions(), TrainingOptions(), ReleaseOptions()
@@ -94,25 +92,10 @@ def _decode_releases(client: Client, options: ReleaseOptions = RELEASES) -> Post
         posterior, misfit = decode_tied(measurement, client.ties, shared), measurement.misfit
         notes = {"misfit": misfit}
     flag = posterior.flag or (POOR_FIT if misfit > options.fitting else "")
-    apart = _told_apart(posterior.probabilities, client, options.sweeps)
-    return replace(posterior, probabilities=apart, flag=flag, notes=notes)
-
-
-def _told_apart(probabilities: Array, client: Client, sweeps: int) -> Array:
-    """Records that the program cannot tell apart, told apart by their priors: those closest to
-    the priors whose mean over the group is what was decoded (iterative proportional fitting)."""
-    made, ties, prior = probabilities.copy(), client.ties, client.prior
-    for group in np.flatnonzero(np.bincount(ties) > 1):
-        mine = np.flatnonzero(ties == group)
-        if (prior[mine] == prior[mine[0]]).all():
-            continue
-        wanted = probabilities[mine].mean(axis=0)
-        fitted = prior[mine].copy()
-        for _ in range(sweeps):
-            fitted *= wanted / np.maximum(fitted.mean(axis=0), 1e-300)
-            fitted /= np.maximum(fitted.sum(axis=1, keepdims=True), 1e-300)
-        made[mine] = fitted
-    return made
+    # what a group of indistinguishable records says beyond its prior, said of each one's own prior
+    own = client.prior * (posterior.probabilities / np.maximum(shared, 1e-300))
+    own /= np.maximum(own.sum(axis=1, keepdims=True), 1e-300)
+    return replace(posterior, probabilities=own, flag=flag, notes=notes)
 
 
 def sees(program: Recipe | Program, columns: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.client import Client, rounding, spread
+from overheard.attacks.client import Client, defence_of, rounding, spread
 from overheard.attacks.one_step import inner_products
 from overheard.attacks.partial import PartialDecode
 from overheard.attacks.pipeline import (
@@ -129,8 +129,8 @@ class SumDecode:
         every, sizes = encoded(recipe, candidates), np.bincount(owner)
         steps = np.array([recipe.local_steps(int(m)) for m in sizes])
         share = recipe.rate * steps / sizes
-        told = view.know(AppliedDefence).noise_sd if AppliedDefence in view.kinds else 0.0
-        blurred = np.array([told**2 + update_noise(recipe, int(m)) ** 2 for m in sizes])
+        noise_sd = defence_of(view).noise_sd
+        blurred = np.array([noise_sd**2 + update_noise(recipe, int(m)) ** 2 for m in sizes])
         sent, thetas, totals, noise, weights = [], [], [], [], []
         for row in spread(len(sums), self.rounds).tolist():
             heard, there = sums[row], sums.participation[row]
@@ -199,9 +199,8 @@ def among_strangers(view: View, rng: np.random.Generator) -> AttributeValues:
     table = {c: np.concatenate([everybody.records[n][c] for n in names]) for c in columns}
     labels = np.concatenate([everybody.labels[name] for name in names])
     one = view.knowing(link, PublicRecords(Records(table)), Labels(labels))
-    if AppliedDefence in view.kinds:
-        told = view.know(AppliedDefence)
-        one = one.knowing(replace(told, noise_sd=told.noise_sd / np.sqrt(len(there))))
+    defence = defence_of(view)
+    one = one.knowing(replace(defence, noise_sd=defence.noise_sd / np.sqrt(len(there))))
     found = PartialDecode()(one, rng)
     own = np.repeat(names, sizes) == view.client
     return replace(found, probabilities=found.probabilities[own])

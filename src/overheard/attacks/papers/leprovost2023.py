@@ -169,8 +169,9 @@ class SingleRecord:
                 f"the formula is for one record; the client has {sizes.max():g}"
             )
         slopes = heard.means[:, -1]
-        best = int(np.argmax(np.abs(slopes) / heard.noise[:, -1]))
-        slope, noise = float(slopes[best]), float(heard.noise[best, -1])
+        noises = np.maximum(heard.noise[:, -1], np.finfo(np.float64).tiny)
+        best = int(np.argmax(np.abs(slopes) / noises))
+        slope, noise = float(slopes[best]), float(noises[best])
         if abs(slope) <= noise:
             raise ChooseAnotherAttack(
                 "the gradient of the last bias is zero: the model already predicts this record's "

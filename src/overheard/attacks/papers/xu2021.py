@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,8 +26,6 @@ from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
 MOST_PARAMETERS = 5000  # xu2021's map has their square in its first layer
-CACHE = 3 << 20
-"""Bytes of one layer's activations that are worked on at a time."""
 
 
 @dataclass(frozen=True)
@@ -127,72 +126,53 @@ class LearnedMap:
         link.require(2, "a learned map")
         used = spread(len(link), self.rounds)
         sent, updates = link.sent[used].astype(np.float64), link.updates()[used]
-        fixed, loss, left = learn_maps(sent[None], updates[None], self, int(rng.integers(2**31)))
-        unknown = np.full(fixed.shape[1], np.nan)
-        return LocalModel(
-            fixed[0], unknown, 0, {"map_loss": float(loss[0]), "update_left": float(left[0])}
-        )
+        fixed, loss, left = learn_map(sent, updates, self, int(rng.integers(2**31)))
+        unknown = np.full(len(fixed), np.nan)
+        return LocalModel(fixed, unknown, 0, {"map_loss": loss, "update_left": left})
 
 
-def learn_maps(
+def learn_map(
     sent: Array, updates: Array, settings: LearnedMap, seed: int
-) -> tuple[Array, Array, Array]:
-    """Fixed points (C, P), final map losses (C,) and final squared updates (C,) of many clients.
+) -> tuple[Array, float, float]:
+    """The fixed point (P,), the final loss of the map and the final squared update of a client.
 
-    ``sent`` and ``updates`` are (C, T, P). Models are standardised per parameter, updates by one
+    ``sent`` and ``updates`` are (T, P). Models are standardised per parameter, updates by one
     scale, before the map is trained, as any practitioner would. What is returned is in the paper's
     units whatever that scale: the loss is equation (9)'s sum over messages of
     ||G(theta) - update||^2, the squared update (10)'s ||G(theta)||^2 where the search ended.
     """
     with needs("torch"):
         import torch
+        from torch import nn
 
-    make = torch.Generator().manual_seed(seed)
-    centre, spread = sent.mean(1, keepdims=True), sent.std(1, keepdims=True) + 1e-12
-    middle = updates.mean(1, keepdims=True)
-    width = np.sqrt(((updates - middle) ** 2).mean((1, 2), keepdims=True)) + 1e-300
-    x = torch.from_numpy((sent - centre) / spread).float()
-    y = torch.from_numpy((updates - middle) / width).float()
-    clients, _, size = x.shape
+    rounds, size = sent.shape
+    centre, spread = sent.mean(axis=0), sent.std(axis=0) + 1e-12
+    middle = updates.mean(axis=0)
+    width = float(np.sqrt(np.mean((updates - middle) ** 2))) + 1e-300
+    models, last = (torch.from_numpy((x - centre) / spread).float() for x in (sent, sent - updates))
+    goal, offset = (torch.from_numpy(x / width).float() for x in (updates - middle, middle))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers = nn.Linear(size, settings.hidden), nn.ReLU(), nn.Linear(settings.hidden, size)
+    network = nn.Sequential(*layers)
 
-    def weights(fan_in: int, fan_out: int) -> Tensor:
-        drawn = torch.rand((clients, fan_in, fan_out), generator=make) * 2 - 1
-        scaled: Tensor = drawn / fan_in**0.5
-        return scaled
+    def minimise(objective: Callable[[], Tensor], free: Any, rate: float, steps: int) -> float:
+        """Adam's last objective."""
+        adam = torch.optim.Adam(free, lr=rate, fused=True)
+        for _ in range(steps):
+            adam.zero_grad()
+            value = objective()
+            value.backward()  # type: ignore[no-untyped-call]
+            adam.step()
+        return float(value.detach())
 
-    first, second = weights(size, settings.hidden), weights(settings.hidden, size)
-    last = torch.from_numpy((sent[:, -1:] - updates[:, -1:] - centre) / spread).float()
-    offset = torch.from_numpy(middle / width).float()
-    fixed, losses, lefts = np.empty((clients, size)), np.empty(clients), np.empty(clients)
-    # clients share no weight; a few at a time keep their activations in the processor's cache
-    together = max(1, CACHE // (4 * x.shape[1] * settings.hidden))
-    for part in (slice(at, at + together) for at in range(0, clients, together)):
-        here = len(x[part])
-        biases = torch.zeros(here, 1, settings.hidden), torch.zeros(here, 1, size)
-        w1, w2, b1, b2 = (
-            tensor.clone().requires_grad_(True) for tensor in (first[part], second[part], *biases)
-        )
-
-        def mapped(models: Tensor, w: tuple[Tensor, ...] = (w1, w2, b1, b2)) -> Tensor:
-            return torch.baddbmm(w[3], torch.relu(torch.baddbmm(w[2], models, w[0])), w[1])
-
-        # the sum of the clients' losses trains each by itself
-        train = torch.optim.Adam([w1, b1, w2, b2], lr=settings.rate, fused=True)
-        for _ in range(settings.steps):
-            train.zero_grad()
-            loss = ((mapped(x[part]) - y[part]) ** 2).mean((1, 2))
-            loss.sum().backward()  # type: ignore[no-untyped-call]
-            train.step()
-        for weight in (w1, b1, w2, b2):
-            weight.requires_grad_(False)
-        theta = last[part].clone().requires_grad_(True)
-        search = torch.optim.Adam([theta], lr=settings.search_rate, fused=True)
-        for _ in range(settings.search_steps):
-            search.zero_grad()
-            left = ((mapped(theta) + offset[part]) ** 2).mean((1, 2))
-            left.sum().backward()  # type: ignore[no-untyped-call]
-            search.step()
-        fixed[part] = theta.detach().numpy()[:, 0]
-        losses[part], lefts[part] = loss.detach().numpy(), left.detach().numpy()
-    unit = size * width[:, 0, 0] ** 2
-    return fixed * spread[:, 0] + centre[:, 0], losses * unit * x.shape[1], lefts * unit
+    # problem (9): the map
+    loss = minimise(lambda: ((network(models) - goal) ** 2).mean(), network.parameters(),
+                    settings.rate, settings.steps)  # fmt: skip
+    network.requires_grad_(False)
+    # problem (10): the model that it would leave unchanged
+    theta = last[-1].clone().requires_grad_(True)
+    left = minimise(lambda: ((network(theta) + offset) ** 2).mean(), [theta],
+                    settings.search_rate, settings.search_steps)  # fmt: skip
+    unit = size * width**2
+    return theta.detach().numpy() * spread + centre, loss * unit * rounds, left * unit
