@@ -124,7 +124,7 @@ QUICK |= {"search_steps": 2, "clients_shown": 2}
 LINES = (
     Comparison(
         "learned-map",
-        "learned map (xu2021): 20 clients, 61 parameters, 300 messages, 1000 hidden units",
+        "learned map (xu2021): 20 clients together, 61 parameters, 300 messages, 1000 hidden units",
         _learned,
         Party("one client at a time, torch.nn and Adam", _learned_one_by_one),
         SIZES,
