@@ -113,20 +113,6 @@ def test_one_step_of_adam_shows_its_gradient(decay: dict[str, Any], federate: Fe
     assert accuracy(recording, view, guess) == 1.0
 
 
-@pytest.mark.parametrize("settings", [MOMENTUM, ADAM, {**ADAM, "epochs": 3}], ids=str)
-def test_batches_in_an_unknown_order(settings: dict[str, Any], federate: Federate) -> None:
-    larger, more = {**NETWORK, "hidden": [48]}, {**SMALL, "people": 60, "rounds": 3}
-    recording = federate(larger, **more, batch_size=8, **settings)
-    view = heard(ATTRIBUTE, recording)
-    guess = decoded(view)
-    found = accuracy(recording, view, guess)
-    assert "flag" not in guess.diagnostics
-    assert found >= 0.9
-    sure = float(guess.probabilities.max(axis=1).mean())
-    assert abs(found - sure) < 0.12
-    assert abs(found - float(guess.diagnostics["simulated_accuracy"])) < 0.15
-
-
 @pytest.mark.parametrize(("simulated", "used"), [(0.99, 5), (0.8, 7)])
 def test_further_rounds_are_used_where_few_are_vague(
     simulated: float, used: int, monkeypatch: pytest.MonkeyPatch, federate: Federate

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from overheard.decoding import posterior as posterior_module
-from overheard.decoding.local_optimum import decode_least_squares, rounding_scale
+from overheard.decoding.local_optimum import rounding_scale
 from overheard.decoding.matrix_free import OuterProducts, Part
 from overheard.decoding.max_entropy import max_entropy
-from overheard.decoding.measurement import from_gram, from_rows
+from overheard.decoding.measurement import from_rows
 from overheard.decoding.posterior import UNSOLVED, decode
 from overheard.decoding.rounds import _curves
 
@@ -22,34 +22,6 @@ def test_rounding_of_the_wire_is_that_of_random_numbers(rng):
     assert rounding_scale(single, single) == pytest.approx(true, rel=0.05)
     assert rounding_scale(exact, exact) < 1e-14
     assert rounding_scale(np.zeros((2, 2)), np.zeros((2, 2))) > 0
-
-
-@pytest.mark.parametrize("candidates", [2, 3])
-def test_inner_products_with_nothing_above_the_noise(candidates):
-    """Updates of exactly zero: no equation, and every record keeps its prior."""
-    n = 4 * (candidates - 1)
-    measured = from_gram(np.zeros((n, n)), np.zeros(n), 1.0, candidates=candidates)
-    assert measured.features.shape == (4, candidates, 0)
-    found = decode(measured)
-    assert found.method == "prior"
-    np.testing.assert_allclose(found.probabilities, 1 / candidates)
-
-
-def test_two_messages_of_one_parameter(rng):
-    """One direction, two rounds: nothing is left over to estimate noise from."""
-    sent = np.array([[1.0], [2.0]])
-    returned = sent - 0.25 * (sent - 5.0)
-    fit = decode_least_squares(sent, returned)
-    assert fit.estimate[0] == pytest.approx(5.0)
-    assert fit.identified == 1
-
-
-def test_a_search_that_is_cut_short_says_so(simulate):
-    problem = simulate(0, 40, 2, 12, 0.05)
-    measured = from_rows(problem.features, problem.total, 0.05)
-    cut = max_entropy(measured, max_iterations=1)
-    assert not cut.converged
-    assert cut.chi2_per_equation > 1
 
 
 def test_an_unsolved_search_is_flagged(simulate, monkeypatch):

@@ -1,10 +1,12 @@
+"""Maximum entropy by its dual; few equations about many records."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from scipy import optimize, special
 
-from overheard.decoding.max_entropy import max_entropy
+from overheard.decoding.max_entropy import few_equations, learned_share, max_entropy, tilted
 from overheard.decoding.measurement import from_differences, from_rows
 from overheard.errors import FixData
 
@@ -53,27 +55,6 @@ def test_duality_gap_is_closed(simulate, m, k, rows, noise):
     assert _primal(p, measurement, prior) + dual == pytest.approx(0.0, abs=5e-3)
 
 
-@pytest.mark.parametrize("k", [2, 3])
-def test_full_rank_low_noise_is_exact(simulate, enumerate_posterior, k):
-    problem = simulate(14, 6, k, 30, 1e-3)
-    prior = np.full((6, k), 1 / k)
-    exact = enumerate_posterior(*problem[:2], 1e-3, prior)
-    got = max_entropy(from_rows(*problem[:2], 1e-3), prior)
-    np.testing.assert_array_equal(got.guess, exact.best)
-    np.testing.assert_allclose(got.probabilities, exact.marginals, atol=1e-3)
-
-
-def test_marginals_are_close_to_enumeration_when_rows_are_few(simulate, enumerate_posterior):
-    """One or two equations about a dozen records: correlations are weak, marginals agree."""
-    gaps = []
-    for seed in range(10):
-        problem = simulate(seed, 12, 2, 2, 1.0)
-        prior = np.full((12, 2), 0.5)
-        exact = enumerate_posterior(*problem[:2], 1.0, prior).marginals
-        gaps.append(np.abs(max_entropy(from_rows(*problem[:2], 1.0)).probabilities - exact))
-    assert np.mean(gaps) < 0.05
-
-
 def test_very_ill_conditioned_rows_still_converge():
     rng = np.random.default_rng(18)
     left, _ = np.linalg.qr(rng.normal(size=(60, 60)))
@@ -83,14 +64,6 @@ def test_very_ill_conditioned_rows_still_converge():
     posterior = max_entropy(from_differences(d[:, None], secret @ d, 1e-9))
     assert posterior.converged
     assert np.mean(posterior.guess == secret) > 0.9
-
-
-def test_bits(simulate):
-    problem = simulate(20, 10, 4, 60, 1e-4)
-    posterior = max_entropy(from_rows(*problem[:2], 1e-4))
-    np.testing.assert_allclose(posterior.entropy_bits, 0.0, atol=1e-2)
-    unknown = max_entropy(from_rows(np.ones((10, 4, 1)), np.ones(1), 1.0))
-    np.testing.assert_allclose(unknown.entropy_bits, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -107,3 +80,30 @@ def test_bad_priors_are_refused_by_name(simulate, prior, words):
     measurement = from_rows(*simulate(0, 3, 2, 4, 0.1)[:2], 0.1)
     with pytest.raises(FixData, match=words):
         max_entropy(measurement, prior)
+
+
+def people(rng, count, share, related):
+    """Rows of a few numbers about many records, whose secret may go with their features."""
+    features = np.zeros((count, 2, 6))
+    features[:, 1] = rng.normal(size=(count, 6)) + 0.5
+    score = features[:, 1, 1] * related + rng.normal(size=count)
+    secret = (score > np.quantile(score, 1 - share)).astype(int)
+    total = features[np.arange(count), secret].sum(axis=0) + rng.normal(0, 1.0, 6)
+    return from_rows(features, total, 1.0), secret
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_the_share_of_a_client_unlike_the_population_is_learned(rng, share):
+    measurement, secret = people(rng, 600, share, related=0.0)
+    learned = learned_share(measurement, np.array([0.7, 0.3]))
+    assert learned.sum() == pytest.approx(1)
+    assert learned[1] == pytest.approx(secret.mean(), abs=0.06)
+
+
+def test_a_secret_that_goes_with_the_features_is_not_noise(rng):
+    measurement, secret = people(rng, 600, 0.5, related=2.0)
+    assert few_equations(measurement)
+    found = tilted(measurement, np.array([0.8, 0.2]))
+    assert found.chi2_per_equation < 1.5
+    assert (found.guess == secret).mean() > 0.75
+    assert found.confidence.mean() == pytest.approx((found.guess == secret).mean(), abs=0.06)

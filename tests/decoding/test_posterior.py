@@ -11,19 +11,20 @@ from hypothesis import strategies as st
 from scipy import linalg
 
 from overheard.decoding import posterior as module
-from overheard.decoding.max_entropy import max_entropy
+from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.decoding.posterior import (
     NOISY,
     POOR_FIT,
     EPOptions,
-    answer_bits,
     believable,
     confirmed,
     decode,
     enumeration,
+    flip_check,
     sweeps_of,
 )
+from overheard.decoding.ties import group_means, same_rows, tie_diagnostics
 
 pytestmark = pytest.mark.slow
 
@@ -107,16 +108,6 @@ def test_enumeration_agrees_with_the_naive_list(simulate, enumerate_posterior, m
     got = enumeration(from_rows(*problem[:2], noise, floor=1e-9), prior)
     np.testing.assert_allclose(got.probabilities, exact.marginals, atol=1e-6)
     assert got.converged
-
-
-def test_enumeration_knows_its_limits(simulate):
-    twenty = simulate(4, 20, 2, 6, 1e-4)
-    got = decode(from_rows(*twenty[:2], 1e-4))
-    np.testing.assert_array_equal(got.guess, twenty.secret)  # 20 unknowns from 6 equations
-    elsewhere = simulate(3, 8, 2, 20, 0.01)
-    got = enumeration(from_rows(elsewhere.features, elsewhere.total + 9.0, 0.01))
-    assert not got.converged
-    assert answer_bits(np.full((2000, 2), 0.5)) == 2000
 
 
 @pytest.mark.parametrize(("m", "k", "rows"), [(10, 2, 4), (6, 3, 4)])
@@ -256,3 +247,70 @@ def test_invariances(seed, m, k, rows):
     q, _ = np.linalg.qr(rng.normal(size=(rows, rows)))
     got = swept(from_rows(features @ q, total @ q, 1.0), prior)
     np.testing.assert_allclose(got.probabilities, base, atol=1e-5)
+
+
+SEEDS = st.integers(0, 10_000)
+
+
+def problem(seed, m, k, rows, noise):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(m, k, rows))
+    secret = rng.integers(0, k, m)
+    total = features[np.arange(m), secret].sum(axis=0) + noise * rng.normal(size=rows)
+    return features, total, secret
+
+
+def log_likelihood(features, total, noise, answer):
+    left = total - features[np.arange(len(answer)), answer].sum(axis=0)
+    return -0.5 * float(left @ left) / noise**2
+
+
+@given(SEEDS, st.integers(2, 3), st.floats(0.1, 3.0))
+def test_the_flip_check_tries_every_change_of_one_or_two_records(seed, k, noise):
+    """The twin changes one record, or two, in every way, and takes the likeliest for each."""
+    m = 5
+    features, total, _ = problem(seed, m, k, 4, noise)
+    rng = np.random.default_rng(seed + 1)
+    prior = rng.dirichlet(np.full(k, 3.0), size=m)
+    answer = rng.integers(0, k, m)
+    measured = from_rows(features, total, noise, floor=1e-9)
+    stated = np.where(np.eye(k, dtype=bool)[answer], 1 - 1e-9, 1e-9 / (k - 1))
+    given_answer = Posterior(stated, 0.0, measured.rank, m * (k - 1), 1, True, "x")
+    found = flip_check(measured, given_answer, prior)
+
+    def worth(other):
+        chosen = np.log(prior[np.arange(m), other]).sum()
+        return log_likelihood(features, total, noise, other) + chosen
+
+    def changed(*pairs):
+        other = answer.copy()
+        for i, value in pairs:
+            other[i] = value
+        return worth(other) - worth(answer)
+
+    singles = [(i, v) for i in range(m) for v in range(k) if v != answer[i]]
+    for i in range(m):
+        doubts = {}
+        for v in range(k):
+            if v == answer[i]:
+                continue
+            gains = [changed((i, v))]
+            gains += [changed((i, v), pair) for pair in singles if pair[0] != i]
+            doubts[v] = float(1 / (1 + np.exp(np.clip(-max(gains), -700, 700))))
+        doubt = min(sum(doubts.values()), 0.5)
+        wanted = max(doubt, 1e-9)
+        assert 1 - found.probabilities[i, answer[i]] == pytest.approx(wanted, abs=1e-6)
+
+
+@given(SEEDS, st.integers(1, 10))
+def test_groups_are_given_their_mean(seed, m):
+    rng = np.random.default_rng(seed)
+    groups = same_rows(rng.integers(0, 3, (m, 1)))
+    p = rng.dirichlet([1, 1, 1], size=m)
+    found = group_means(p, groups)
+    for i in range(m):
+        np.testing.assert_allclose(found[i], p[groups == groups[i]].mean(axis=0))
+    told = tie_diagnostics(groups, found)
+    tied = [i for i in range(m) if (groups == groups[i]).sum() > 1]
+    assert told["tied_records"] == len(tied)
+    assert told["undecidable"] == sum(found[i].max() < 1 - 1e-4 for i in tied)

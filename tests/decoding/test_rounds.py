@@ -1,12 +1,27 @@
+"""Many rounds as one measurement; the factor by which a whole sum was multiplied."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from overheard.decoding.measurement import from_rows
 from overheard.decoding.posterior import decode
-from overheard.decoding.rounds import float32_noise, from_factors
-from overheard.errors import FixData
+from overheard.decoding.rounds import (
+    ScaledSum,
+    Steps,
+    _Law,
+    by_length,
+    float32_noise,
+    from_factors,
+    moments_of_secret,
+    refit,
+    regressed,
+    statistics,
+)
+from overheard.errors import FixRecording
 
 
 def _sigmoid(x):
@@ -75,18 +90,6 @@ def test_a_noisier_coordinate_is_trusted_less():
     assert _explicit(residuals, inputs, totals, 0.01).misfit > 50
 
 
-def test_unused_coordinates_and_constant_records_are_harmless():
-    residuals, inputs, totals, secret = _federation(5, 30, 5, 50, 1e-3)
-    padded = np.concatenate([inputs, np.zeros((30, 2, 3))], axis=2)
-    more = np.concatenate([totals, np.zeros((50, 3))], axis=1)
-    one = from_factors(residuals, inputs, totals, 1e-3)
-    two = from_factors(residuals, padded, more, 1e-3)
-    assert one.rank == two.rank
-    assert _score(one, secret) == pytest.approx(_score(two, secret))
-    none = from_factors(residuals, np.zeros((30, 2, 5)), np.zeros((50, 5)), 1.0)
-    assert none.rank == 0
-
-
 def test_float32_noise_covers_the_true_error():
     """A float32 client against float64 arithmetic: root mean square ratio near one, no outliers."""
     residuals, inputs, _, secret = _federation(6, 300, 8, 100, 0.0)
@@ -111,8 +114,131 @@ def test_float32_noise_covers_the_true_error():
     assert np.abs(ratio).max() < 5
 
 
-def test_numbers_that_are_none_are_refused_by_name():
-    residuals, inputs, totals, _ = _federation(3, 20, 4, 30, 0.01)
-    totals[3, 1] = np.nan
-    with pytest.raises(FixData, match="NaN"):
-        from_factors(residuals, inputs, totals, 0.01)
+RECORDS, ROWS = 40, 120
+
+
+def heard(alpha, noise, candidates=2, rows=ROWS, seed=0):
+    """A sum of unit-size features times alpha plus noise, and the one-hot truth."""
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(RECORDS, candidates, rows))
+    truth = np.eye(candidates)[rng.integers(candidates, size=RECORDS)]
+    t = alpha * np.einsum("ik,ikr->r", truth, features) + noise * rng.normal(size=rows)
+    base = features[:, 0].sum(axis=0) / noise
+    d = (features[:, 1:] - features[:, :1]).reshape(-1, rows) / noise
+    t = t / noise
+    one = ScaledSum(d @ d.T, d @ t, d @ base, t @ t, t @ base, base @ base, rows, candidates)
+    return one, truth
+
+
+@pytest.mark.parametrize("alpha", [3.0, 1.0, 0.3, 0.01])
+@pytest.mark.parametrize("candidates", [2, 3])
+@pytest.mark.parametrize("noise", [1e-5, 0.02])
+def test_the_scale_is_found_without_the_records(alpha, candidates, noise):
+    one, truth = heard(alpha, noise * alpha, candidates)
+    found = regressed(one)
+    assert found.value == pytest.approx(alpha, rel=0.03)
+    assert abs(found.value - alpha) < 4.5 * found.sd
+    assert found.noise < 3
+    assert refit(one, truth) == pytest.approx(alpha, rel=0.01)
+    if alpha != 1:
+        assert found.noise < found.noise_unscaled / 100
+
+
+def test_it_is_least_squares_outside_of_the_span(rng):
+    """Twin: the projections written out."""
+    d, base, t = rng.normal(size=(6, 40)), rng.normal(size=40), rng.normal(size=40)
+    one = ScaledSum(d @ d.T, d @ t, d @ base, t @ t, t @ base, base @ base, 40, 2)
+    outside = np.eye(40) - d.T @ np.linalg.pinv(d.T)
+    t, base = outside @ t, outside @ base
+    found = regressed(one)
+    assert found.value == pytest.approx(t @ base / (base @ base))
+    left = t - found.value * base
+    assert found.noise == pytest.approx(max(left @ left / 34, 1))
+    assert found.noise_unscaled == pytest.approx(max((t - base) @ (t - base) / 34, 1))
+    assert found.sd == pytest.approx(np.sqrt(found.noise / (base @ base)))
+
+
+def test_fewer_equations_than_unknowns_show_the_size_beside_what_is_expected():
+    one, _ = heard(0.1, 1e-4, rows=30)
+    assert regressed(one) is None
+    assert by_length(one, np.full((RECORDS, 2), 0.5)) == pytest.approx(0.1, rel=0.35)
+
+
+def federation(seed, people=40, columns=3, values=2, bias=True):
+    """Public inputs, the secret's own input after them, labels, and what each value adds."""
+    rng = np.random.default_rng(seed)
+    public = np.column_stack([rng.normal(size=(people, columns)), np.zeros(people)])
+    secret = rng.integers(0, values, people)
+    blocks = np.zeros((values, columns + 1))
+    blocks[:, -1] = np.arange(values) * 1.5 - 0.5
+    labels = rng.normal(size=people)
+    sent = rng.normal(size=(4, columns + 1 + bias))
+    return public, secret, blocks, labels, sent
+
+
+def replayed(public, secret, blocks, labels, sent, rate, steps, bias, proximal=0.0):
+    """The slow twin: gradient steps on the records themselves, record by record."""
+    updates = []
+    for theta in sent:
+        model = theta.copy()
+        for _ in range(steps):
+            gradient = np.zeros_like(model)
+            for x, s, y in zip(public, secret, labels, strict=True):
+                row = np.concatenate([x + blocks[s], [1.0]]) if bias else x + blocks[s]
+                gradient += 2 * (row @ model - y) * row / len(labels)
+            model = model - rate * gradient - proximal * (model - theta)
+        updates.append(theta - model)
+    return np.array(updates)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 3), st.booleans(), st.integers(1, 3))
+def test_the_law_is_what_the_records_do(seed, values, bias, steps):
+    public, secret, blocks, labels, sent = federation(seed, 12, 2, values, bias)
+    rate, proximal = 0.05, 0.02
+    phi = statistics(public, labels)
+    law = _Law(phi, blocks, np.zeros_like(blocks), Steps(2 * rate / 12, steps, bias, proximal))
+    truth = np.stack([phi[secret == k].sum(axis=0) for k in range(1, values)]).ravel()
+    predicted, slope = law(sent, truth)
+    wanted = replayed(public, secret, blocks, labels, sent, rate, steps, bias, proximal)
+    np.testing.assert_allclose(predicted, wanted, atol=1e-10)
+    step = 1e-6 * np.random.default_rng(seed).normal(size=len(truth))
+    ahead, behind = law(sent, truth + step)[0], law(sent, truth - step)[0]
+    np.testing.assert_allclose(slope @ step, (ahead - behind) / 2, atol=1e-11)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("values", [2, 3])
+def test_the_moments_come_back(steps, values):
+    public, secret, blocks, labels, sent = federation(1, values=values)
+    updates = replayed(public, secret, blocks, labels, sent, 0.1, steps, True)
+    phi = statistics(public, labels)
+    noise = np.full(updates.shape, 1e-9)
+    found = moments_of_secret(sent, updates, noise, phi, blocks, Steps(0.2 / 40, steps, True))
+    truth = np.stack([phi[secret == k].sum(axis=0) for k in range(1, values)])
+    # the column of the secret itself is zero in phi; with values in one input their moments are
+    # determined up to what that input mixes: the equations say so, and the truth satisfies them
+    left = found.rows @ truth.ravel() - found.total
+    assert np.abs(left).max() < 1e-2 * np.abs(found.total).max()
+    if values == 2:
+        used = np.ptp(phi, axis=0) > 0
+        used[-2] = True
+        np.testing.assert_allclose(found.estimate[0][used], truth[0][used], atol=1e-4)
+    assert found.chi2 < 10
+
+
+def test_updates_of_something_else_inflate_the_noise():
+    public, _, blocks, labels, sent = federation(2)
+    other = np.random.default_rng(0).normal(size=sent.shape)
+    phi = statistics(public, labels)
+    found = moments_of_secret(
+        sent, other, np.full(other.shape, 1e-3), phi, blocks, Steps(0.005, 1, True)
+    )
+    assert found.chi2 > 100
+
+
+def test_infinite_updates_are_refused():
+    public, _, blocks, labels, sent = federation(3)
+    phi = statistics(public, labels)
+    bad = np.full(sent.shape, np.inf)
+    with pytest.raises(FixRecording, match="linear least squares"), np.errstate(invalid="ignore"):
+        moments_of_secret(sent, bad, np.ones(sent.shape), phi, blocks, Steps(0.005, 1, True))

@@ -10,11 +10,9 @@ import pytest
 from overheard.decoding.matrix_free import (
     OuterProducts,
     Part,
-    _probabilities,
     decode_matrix_free,
 )
 from overheard.decoding.measurement import from_rows
-from overheard.decoding.posterior import decode
 from overheard.decoding.ties import decode_tied, linear_solve
 
 
@@ -35,14 +33,6 @@ def test_counts_are_those_of_an_exhaustive_search(rng, candidates):
         inside = groups == group
         counts = np.bincount(np.array(best)[inside], minlength=candidates) / inside.sum()
         assert np.allclose(posterior.probabilities[inside], counts, atol=1e-4)
-
-
-def test_without_ties_it_is_decode(rng):
-    features, truth = rng.normal(size=(30, 2, 40)), rng.integers(0, 2, 30)
-    total = features[np.arange(30), truth].sum(axis=0)
-    measurement = from_rows(features, total, 1e-3)
-    tied = decode_tied(measurement, np.arange(30))
-    assert np.array_equal(tied.probabilities, decode(measurement).probabilities)
 
 
 @pytest.mark.parametrize("groups", [range(9), [0, 0, 1, 2, 3, 4, 5, 6, 6]])
@@ -117,21 +107,6 @@ def test_conjugate_gradients_find_and_prove_the_answer(rng, candidates):
     assert found.converged
     assert np.array_equal(found.guess, truth)
     assert found.chi2_per_equation == pytest.approx(1.0, abs=0.2)
-
-
-def test_what_conjugate_gradients_leave_open_by_hand():
-    """exp(-|z - corner k|^2 / (2 error)) for one record; the mean of two that are tied."""
-    z, error = np.array([[0.3, 0.1], [0.8, 0.1], [0.2, 0.7]]), np.array([0.2, 0.1, 0.0])
-    answer = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    rows = []
-    for i in (0, 1):
-        far = [((z[i] - corner) ** 2).sum() for corner in ([0, 0], [1, 0], [0, 1])]
-        p = np.exp(-np.array(far) / (2 * error[i]))
-        rows.append(p / p.sum())
-    found = _probabilities(z, answer, np.arange(3), error)
-    assert found == pytest.approx(np.array([*rows, [0.0, 0.0, 1.0]]))
-    tied = _probabilities(z, answer, np.array([0, 0, 1]), error)
-    assert tied[:2] == pytest.approx(np.array([np.mean(rows, axis=0)] * 2))
 
 
 def test_conjugate_gradients_do_not_prove_nonsense(rng):

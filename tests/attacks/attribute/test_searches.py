@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from federations import digits, guessed
 
-from overheard.attacks.baselines import PublicModel, RandomGuess
+from overheard.attacks.baselines import PublicModel
 from overheard.attacks.papers import lyu2021 as gm
-from overheard.attacks.papers.driouich2022 import algorithm_4, squared_errors
+from overheard.attacks.papers.driouich2022 import algorithm_4
 from overheard.attacks.papers.lyu2021 import Statistics, matrices_of, votes
 from overheard.data.dataset import Dataset
 from overheard.data.dealing import VICTIM
@@ -20,7 +20,6 @@ from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowl
 from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
-from overheard.programs.recipe import Dense
 from overheard.programs.records import Records, encode
 from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import (
@@ -107,20 +106,6 @@ def test_algorithm_4_matches_a_loop_over_records(federate, name):
         assert choice[i] == int(errors[1] < errors[0])
 
 
-def test_squared_errors_of_several_classes(federate, rng):
-    recording = federate({"name": "logistic"}, rounds=2)
-    recipe = recipe_of(recording)
-    model = Dense(inputs=recipe.model.inputs, outputs=3)
-    softmax = recipe.model_copy(update={"model": model})
-    theta, x = rng.normal(size=model.size), rng.normal(size=(2, 5, model.inputs))
-    labels = np.array([0.0, 1.0, 2.0, 1.0, 0.0])
-    out = network(softmax).predict(theta, x)
-    p = np.exp(out) / np.exp(out).sum(-1, keepdims=True)
-    assert squared_errors(softmax, theta, x, labels) == pytest.approx(
-        ((p - np.eye(3)[labels.astype(int)]) ** 2).sum(-1)
-    )
-
-
 MLP = {"name": "mlp", "hidden": [32]}
 
 
@@ -148,26 +133,6 @@ def test_labels_are_found_along_with_the_attribute(unlabelled: Any) -> None:
     assert guess.labels.values == (0.0, 1.0)
     assert attribute_hits(guess.labels, truth["y"]).mean() == 1.0
     assert attribute_hits(guess, truth["s"]).mean() >= 0.9
-
-
-def test_gradients_of_certain_classes_are_those_of_labels(unlabelled: Any) -> None:
-    import torch
-
-    view, truth = unlabelled
-    known = gm.matching(view.knowing(Labels(truth["y"])))
-    unknown = gm.matching(view)
-    assert unknown.labels is None
-    shares = torch.softmax(torch.from_numpy(np.random.default_rng(0).normal(size=(20, 2))), dim=1)
-    rounds = torch.arange(3)
-    classes = torch.from_numpy(np.eye(2)[truth["y"].astype(int)])
-    assert torch.allclose(known.virtual(rounds, shares), unknown.virtual(rounds, shares, classes))
-
-
-def test_labels_that_are_granted_are_used_and_not_guessed(unlabelled: Any) -> None:
-    view, truth = unlabelled
-    labelled = view.knowing(Labels(truth["y"]))
-    guess = launch(gm.CosMatching(phases=("pre1",), steps=5, temperatures=(1.0,)), labelled, 0)
-    assert guess.labels is None
 
 
 def test_unknown_numbers_cannot_be_searched(federate: Any) -> None:
@@ -259,14 +224,6 @@ def test_free_shares_of_a_number_are_read_by_their_mean(federate: Any) -> None:
     assert attribute_hits(mean, secret).mean() >= 0.9 > attribute_hits(greatest, secret).mean()
 
 
-def test_the_nearest_value_is_not_always_the_likeliest() -> None:
-    shares = np.array([[0.5, 0.0, 0.0, 0.5], [0.1, 0.2, 0.7, 0.0]])
-    assert gm.nearest_value(shares, (1.0, 2.0, 3.0, 4.0)).tolist() in ([1, 2], [2, 2])
-    assert shares.argmax(axis=1).tolist() == [0, 2]
-    with pytest.raises(ChooseAnotherAttack, match="are not numbers"):
-        gm.nearest_value(shares, ("A", "C", "G", "T"))
-
-
 def digits_run(folder: Path, **training: Any) -> Recording:
     model = {"name": "mlp", "hidden": [7]}
     return digits(folder / "run", model, **{"rounds": 6, "learning_rate": 0.5, **training})
@@ -323,16 +280,6 @@ def test_each_rule_chooses_its_row() -> None:
     }
 
 
-def test_models_and_gradients_of_one_training_give_the_same_statistics(tmp_path: Path) -> None:
-    views = [
-        observe(
-            digits_run(tmp_path / name, algorithm=name), EAVESDROPPER, attribute("c043"), VICTIM
-        )
-        for name in ("fedavg", "fedsgd")
-    ]
-    np.testing.assert_allclose(*(matrices_of(v, 6) for v in views), rtol=1e-3, atol=1e-5)
-
-
 def test_statistics_of_two_classes_and_none(federate: Any) -> None:
     logistic = federate({"name": "logistic"}, learning_rate=0.5)
     view = observe(logistic, EAVESDROPPER, attribute("s"), logistic.clients[0])
@@ -360,9 +307,3 @@ def test_the_public_model_says_what_it_lacks(view: View) -> None:
     constant = Records({**known.records.columns, "c043": np.zeros(len(known.labels))})
     with pytest.raises(ChooseAnotherAttack, match="one value only"):
         launch(PublicModel(), view.knowing(AuxiliaryData(constant, known.labels)), 0)
-
-
-def test_the_die_is_fair_and_admits_it(view: View) -> None:
-    guesses = [launch(RandomGuess(), view, seed) for seed in range(20)]
-    assert np.mean([g.choice().mean() for g in guesses]) == pytest.approx(0.5, abs=0.06)
-    assert guesses[0].probabilities.max() < 0.501

@@ -14,7 +14,6 @@ from overheard.attacks import pipeline
 from overheard.attacks.prior import imputed_prior
 from overheard.attacks.sums import SumDecode
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
-from overheard.evaluation.audit import audit
 from overheard.evaluation.metrics import attribute_hits, calibration_error
 from overheard.transcript.knowledge import AuxiliaryData, EverybodysRecords
 from overheard.transcript.target import attribute
@@ -118,9 +117,3 @@ def test_what_it_cannot_read_it_refuses(tmp_path: Path, monkeypatch: pytest.Monk
     some = EverybodysRecords({n: records[n] for n in names}, {n: uneven[n] for n in names})
     with pytest.raises(ChooseAnotherAttack, match=r"\[20, 25\] records"):
         launch(SumDecode(), view.knowing(some), 0)
-
-
-def test_the_audit_of_a_secure_federation_runs_it(tmp_path: Path) -> None:
-    run = summed(tmp_path / "run")
-    record = audit(run, SECURE_SERVER, ["sum_decode"], ["victim"], ["c043"])
-    assert [f.value for f in record.findings] == [1.0]

@@ -7,13 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from overheard.attacks.baselines import Coin
 from overheard.attacks.client import client_of, rounding
 from overheard.attacks.membership import CandidateDecode, pool_candidates
 from overheard.attacks.one_step import inner_products, network_measurement
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, last_layer_variances
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
-from overheard.evaluation.audit import audit
 from overheard.federation.secrets import pool_of
 from overheard.programs.networks import network
 from overheard.programs.records import Records
@@ -136,22 +134,6 @@ def test_mixture_finds_records_that_the_model_has_learned_by_heart(federate):
     assert np.array_equal(rows[named], launch(search, known, 0).probabilities)
     right = both.attribute.choice() == truth["s"]
     assert right[named & member].mean() >= 0.8
-
-
-def test_audit_scores_members_against_the_majority(pooled):
-    found = audit(pooled(), EAVESDROPPER, targets=["membership.s"], clients=["0"])
-    by = {f.attack: f for f in found.findings}
-    assert by["candidate_decode"].value == 1.0
-    assert by["candidate_decode"].details["attribute_accuracy"] == 1.0
-    assert by["candidate_decode"].n == 71
-    assert by["coin"].majority == pytest.approx(40 / 71)
-    assert by["coin"].lift < 0.2
-
-
-def test_a_coin_claims_nothing(pooled):
-    guess = launch(Coin(), look(pooled())[0], 3)
-    assert 0.3 < guess.choice().mean() < 0.7
-    assert np.abs(guess.probabilities - 0.5).max() < 1e-3
 
 
 def resized(view, keep):

@@ -79,14 +79,6 @@ def test_nobody_is_an_answer(asked: Asked) -> None:
     assert none.probabilities == pytest.approx(np.full(20, 0.1))
 
 
-def test_everybody_is_an_answer_too(asked: Asked) -> None:
-    """All positive: their sums point the other way; whoever is named, nothing breaks."""
-    view, positive = asked("inversion", property_={"positives": 20}, rounds=30)
-    guess = launch(QUICK, view, 0)
-    assert positive.all()
-    assert guess.probabilities.mean() > 0.5
-
-
 def heard(view, keep) -> Sums:
     sums = view.know(Sums)
     return Sums.of_rounds(sums.clients, (keep(one) for one in sums))
@@ -109,20 +101,6 @@ def test_what_cannot_be_told(asked: Asked) -> None:
     other = Records({n: v[:, :50] for n, v in auxiliary.records.columns.items()})
     with pytest.raises(FixData, match="needs 256 numbers"):
         launch(QUICK, view.knowing(AuxiliaryData(other, auxiliary.labels)), 0)
-
-
-def test_never_and_always_taking_part(asked: Asked) -> None:
-    """Nothing is known of who never comes, and the guess says how many they are."""
-    view, _ = asked("ascent", rounds=20)
-    sums = view.know(Sums)
-    away = int(np.argmax(sums.participation.sum(axis=0)))
-
-    def without(one: RoundSum) -> RoundSum:
-        return replace(one, participants=one.participants[one.participants != away])
-
-    guess = launch(QUICK, view.knowing(heard(view, without)), 0)
-    assert guess.diagnostics["never_took_part"] >= 1
-    assert 0.01 < guess.probabilities[away] < 0.5
 
 
 def test_weights_of_a_clients_records() -> None:
