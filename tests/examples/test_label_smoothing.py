@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
 from overheard.evaluation.replay import replays
-from overheard.federation.defences import catalogue
+from overheard.federation.defences import all_defences
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import client_shards, simulate
@@ -39,10 +39,10 @@ SMOOTH: dict[str, Any] = {"name": "label_smoothing:LabelSmoothing", "share": 0.3
 @pytest.fixture(autouse=True)
 def _from_its_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(FOLDER)
-    catalogue.all_defences.cache_clear()
+    all_defences.cache_clear()
     trusted.trust(SMOOTH["name"])
     yield
-    catalogue.all_defences.cache_clear()
+    all_defences.cache_clear()
     sys.modules.pop("label_smoothing", None)
 
 
