@@ -93,4 +93,4 @@ tables: $(EXTRAS)
 
 clean:
 	rm -rf $(VENV) demo-out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src experiments benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src experiments tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -72,7 +72,7 @@ settings.load_profile("repeatable")
 @pytest.fixture(scope="session", autouse=True)
 def _no_power_cut() -> Iterator[None]:
     """What a test writes need not outlive the machine: waiting for the disk would take most of the
-    time of recording. Processes that tests start do wait, and ``reliability/`` kills them."""
+    time of recording. Processes that tests start do wait (``experiments/robustness/chaos.py``)."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", lambda handle: None)
         yield

@@ -12,14 +12,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from pages import PAGES, ROOT, table
 from recipes import recipe_table
-from released import defended_table, newton_table, released_table
 from screenshots import demo_audits, take_audits
-from trees import certain_table, curve_table
 
 from overheard.attacks import all_attacks, equation, is_slow, words
 from overheard.evaluation.record import Audit
@@ -103,11 +100,6 @@ MARKED = {
     "questions": question_table,
     "demo": demo_table,
     "recipes": recipe_table,
-    "released": released_table,
-    "newton": newton_table,
-    "trees": curve_table,
-    "trees certain": certain_table,
-    **{f"defended {p}": partial(defended_table, p) for p in ("trees", "newton", "statistics")},
 }
 FILLED = [page for page in PAGES if "<!-- table: " in (ROOT / page).read_text(encoding="utf-8")]
 

@@ -125,7 +125,7 @@ CURVES = (
         (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
         (300, 600),
         _messages,
-        why="Every byte is written, hashed twice, read and hashed once: linear. At small models "
+        why="Every byte is written, hashed, read and hashed: linear. At small models "
         "the index and fsync are all there is, so that the curve is flat at first. Memory is "
         "that of the link that is read, which holds all rounds.",
         time=1.0,

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from federations import recorded
 
+from experiments.robustness import compare as script
 from overheard.evaluation.audit import audit
 from overheard.evaluation.compare import Guessed, _leak, about, compare, compared_leaks
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.record import Pooled, Skipped
 from overheard.transcript.threat import EAVESDROPPER, SERVER
-from reliability import compare as script
 
 pytestmark = pytest.mark.slow
 
@@ -211,7 +211,7 @@ def test_hits_are_looked_up_for_each_sides_own_attack():
 
 @pytest.mark.parametrize("world", script.RISEN[2:4], ids=lambda w: w.what)
 def test_a_rise_of_ten_points_is_seen(world):
-    """``python -m reliability.compare`` does so with many more, and in other worlds."""
+    """``python -m experiments run robustness-compare`` does so with many more worlds."""
     assert script.rises(world, 40) >= 0.7
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.robustness import compare as script
 from overheard.errors import FixRecording
 from overheard.evaluation.compare import HITS, about, hits_json, read_hits
 from overheard.evaluation.record import read_audit
 from overheard.evaluation.scoring import Scored
-from reliability import compare as script
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,6 @@
 """Intervals cover, p-values are uniform, posteriors are calibrated: few worlds of each.
 
-``python -m reliability.simulations`` draws the many that docs/reliability.md shows.
+``python -m experiments run robustness-simulations`` draws the many that docs/reliability.md shows.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reliability import simulations
+from experiments.robustness import simulations
 
 pytestmark = pytest.mark.slow
 

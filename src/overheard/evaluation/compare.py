@@ -34,7 +34,7 @@ from overheard.questions.question import Topic
 
 TOGETHER = 0.98
 """Confidence that the intervals of all rows of a comparison hold together, so that about one of
-100 comparisons shows a rise that is none (``reliability/compare.py`` counts them)."""
+100 comparisons shows a rise that is none (``experiments/robustness/compare.py`` counts them)."""
 Change = Literal["rose", "fell", "no change shown"]
 By = Literal["records", "clients", "nothing"]
 

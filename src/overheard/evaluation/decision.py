@@ -15,7 +15,7 @@ nothing to learn, at most about one in seven says so of anything. Only what list
 only where it may be relied on: an answer that flags itself supports nothing. A client whose
 messages the declared recipe does not reproduce may be exposed all the same: answers are held
 against the truth, and a wrong recipe only makes them worse. Simulated audits in which there is
-nothing to learn: ``reliability/null_audits.py``.
+nothing to learn: ``experiments/robustness/null_audits.py``.
 
 Each look has one p-value (`share_p_value` and the three after it). The null hypothesis is always
 that the answer is no better than guessing without listening.

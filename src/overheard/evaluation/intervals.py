@@ -3,7 +3,7 @@
 Shares of one client's records: Wilson's score interval, which keeps its coverage near 0 and 1
 where a bootstrap collapses to a point. Other means: bootstrap over records. Several clients: a
 random effect per client, because records of one client err together. How often each contains the
-truth is measured by ``reliability/simulations.py``.
+truth is measured by ``experiments/robustness/simulations.py``.
 
 The same clients in two audits: a client that gives much away gives it away in both, so that the
 difference of each client says far more than the two means do; and a record that is guessed right in

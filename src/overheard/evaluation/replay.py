@@ -45,7 +45,7 @@ ROUNDS, REPLAYS, AGAIN = 8, 16, 64
 from these than any of them from the others: one of seventeen is, by chance."""
 FALSE = 1e-3
 """Chance that an audit calls any client strange that trained as declared, if readings were
-Gaussian; they are not quite, and ``reliability/replays.py`` counts how often it does."""
+Gaussian; they are not quite: ``experiments/robustness/misdeclared.py`` counts how often it does."""
 MOST_NUMBERS = 1 << 26
 """Numbers that the replays of a round may hold."""
 MOST_WORK = 2e10

@@ -36,8 +36,8 @@ def attacked(recording, secret="v0", client="a"):
 @pytest.mark.parametrize(("rate", "seed", "column"), [(0.3, 1, "c010"), (1.0, 2, "c043")])
 def test_never_an_unflagged_collapse(tmp_path, rate, seed, column):
     """Small batches and large steps: better than the majority guess and than a stranger, flagged,
-    or by its own word undecided; and never surer than right. ``reliability/unseen.py`` looks at
-    many more."""
+    or by its own word undecided; and never surer than right. ``experiments/robustness/unseen.py``
+    looks at many more."""
     recording = digits(
         tmp_path / "run", {"name": "mlp", "hidden": [32]}, victim=100, participants=2,
         column=column, seed=seed, learning_rate=rate, batch_size=8,

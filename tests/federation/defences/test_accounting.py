@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.privacy.shown import tight_sampled_gaussian
+from experiments.robustness.privacy import tight_sampled_gaussian
 from overheard.errors import FixConfig, InstallExtra
 from overheard.federation.defences.accounting import (
     Budget,

@@ -1,0 +1,1 @@
+"""Is anything lost, are the numbers right? Each experiment draws worlds whose truth is known."""

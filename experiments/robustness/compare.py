@@ -1,0 +1,203 @@
+"""Does ``overheard compare`` see a rise of leakage, and does it cry wolf?
+
+Two audits of the same clients and records are drawn, between which a known share of records more
+is guessed right, or none, and are compared. Clients differ in how much they leak; the change may
+differ between clients too, and then their records change together. ``tests/evaluation/
+test_compare.py`` does the same with fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.robustness.promises import Promise, total, tried
+from experiments.runner import Cell, Experiment, Result, cell
+from overheard.evaluation.compare import Guessed, Hits, about, compare
+from overheard.evaluation.intervals import clustered_interval, share_interval
+from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run
+
+Rng = np.random.Generator
+POWER, FALSE = 0.80, 0.02
+
+
+@dataclass(frozen=True)
+class World:
+    """``rise``: of the share guessed right, on average; ``spread``: standard deviation of a
+    client's own change, half of whose variance is luck of the first audit; ``straggler``: one
+    client's change is this much more or less, at random; ``same``: share of records on which the
+    two audits' luck is the same; ``attacks``: how many, of which the strongest counts; ``kept``:
+    whether hits were kept, so that records are paired."""
+
+    what: str
+    rise: float = 0.0
+    spread: float = 0.0
+    straggler: float = 0.0
+    clients: int = 6
+    records: int = 1000
+    unequal: bool = False
+    same: float = 0.7
+    attacks: int = 1
+    secrets: int = 1
+    kept: bool = True
+    asked: bool = True
+
+
+SIX = "6 x 1000 records"
+ALONE = World("", clients=1, records=300)
+
+
+def _six(what: str, rise: float, **more: Any) -> World:
+    by = "by record" if more.get("kept", True) else "by client"
+    return World(f"{what}, {SIX}, {by}", rise, **more)
+
+
+RISEN = (
+    _six("a rise of 10 points", 0.1),
+    _six("a rise of 10 points that differs by client (sd 2)", 0.1, spread=0.02),
+    _six("a rise of 10 points that differs by client (sd 5)", 0.1, spread=0.05),
+    _six("a rise of 10 points that differs by client (sd 5)", 0.1, spread=0.05, kept=False),
+    _six("a rise of 10 points that differs by client (sd 10)", 0.1, spread=0.1, asked=False),
+    _six("a rise of 3 points", 0.03, asked=False),
+    _six("a rise of 3 points", 0.03, kept=False, asked=False),
+    replace(ALONE, what="a rise of 10 points, one client of 300 records, by record", rise=0.1),
+    replace(
+        ALONE,
+        what="a rise of 10 points, one client of 300 records, not paired",
+        rise=0.1,
+        kept=False,
+        asked=False,
+    ),
+)
+CHANCE = "no rise, clients change by chance"
+NO_RISE = (
+    _six("no rise", 0.0),
+    _six("no rise", 0.0, kept=False),
+    _six(f"{CHANCE} (sd 2)", 0.0, spread=0.02),
+    _six(f"{CHANCE} (sd 5)", 0.0, spread=0.05),
+    _six(f"{CHANCE} (sd 10)", 0.0, spread=0.1),
+    _six(f"{CHANCE} (sd 10)", 0.0, spread=0.1, kept=False),
+    _six("no rise, one client changes by 30 points either way", 0.0, straggler=0.3),
+    _six(f"{CHANCE} (sd 5), strongest of 4 attacks", 0.0, spread=0.05, attacks=4),
+    _six(f"{CHANCE} (sd 5), 3 secrets", 0.0, spread=0.05, secrets=3),
+    World(f"{CHANCE} (sd 5), 6 of 100 to 3000 records", spread=0.05, unequal=True),
+    World(f"{CHANCE} (sd 5), 20 x 50 records", spread=0.05, clients=20, records=50),
+    replace(ALONE, what="no rise, one client of 300 records, by record"),
+    replace(ALONE, what="no rise, one client of 300 records, not paired", kept=False),
+)
+
+
+def drawn(world: World, rng: Rng) -> tuple[tuple[Audit, Hits], tuple[Audit, Hits]]:
+    """The two audits, with what they kept of single records."""
+    sizes = np.full(world.clients, world.records)
+    if world.unequal:
+        sizes = np.exp(rng.uniform(np.log(100), np.log(3000), world.clients)).astype(int)
+    sides: tuple[list[Finding], list[Finding]] = ([], [])
+    units: tuple[dict[Any, NDArray[np.bool_]], dict[Any, NDArray[np.bool_]]] = ({}, {})
+    for secret in range(world.secrets):
+        base = np.clip(rng.normal(0.7, 0.1, world.clients), 0.4, 0.85)
+        for attack in range(world.attacks):
+            own = world.spread / np.sqrt(2) * rng.normal(size=(2, world.clients))
+            own[1] += world.rise
+            own[1, rng.integers(world.clients)] += world.straggler * rng.choice([-1, 1])
+            for client, n in enumerate(sizes):
+                luck = rng.random(n)
+                again = np.where(rng.random(n) < world.same, luck, rng.random(n))
+                shares = base[client] + own[:, client]
+                for side, (share, chance) in enumerate(zip(shares, (luck, again), strict=True)):
+                    hits = chance < share
+                    found = _finding(f"a{attack}", f"s{secret}", str(client), hits)
+                    sides[side].append(found)
+                    units[side][about(found)] = hits
+    made = []
+    for findings, right in zip(sides, units, strict=True):
+        kept = {key: Guessed("the same", hit) for key, hit in right.items()}
+        made.append((_audit(world, findings, right), kept if world.kept else {}))
+    return made[0], made[1]
+
+
+def _finding(attack: str, secret: str, client: str, hits: NDArray[np.bool_]) -> Finding:
+    low, high = share_interval(hits.astype(np.float64))
+    value = float(hits.mean())
+    return Finding(
+        attack=attack, paper="x", question="attribute", threat="t", client=client, attribute=secret,
+        metric="accuracy", value=value, low=min(low, value), high=max(high, value), majority=0.5,
+        lift=value - 0.5, n=len(hits), seconds=0.0, seed=0,
+    )  # fmt: skip
+
+
+def _audit(world: World, found: list[Finding], hits: dict[Any, NDArray[np.bool_]]) -> Audit:
+    pooled = []
+    for attack, secret in sorted({(f.attack, f.attribute) for f in found}):
+        units = [hits[about(f)].astype(np.float64) for f in found
+                 if (f.attack, f.attribute) == (attack, secret)]  # fmt: skip
+        value = float(np.concatenate(units).mean())
+        low, high = clustered_interval(units, share=True)
+        pooled.append(
+            Pooled(
+                attack=attack, question="attribute", attribute=secret, metric="accuracy",
+                value=value, low=min(low, value), high=max(high, value), majority=0.5,
+                lift=value - 0.5, clients=world.clients, n=sum(map(len, units)),
+            )
+        )  # fmt: skip
+    names = tuple(map(str, range(world.clients)))
+    run = Run(
+        recording="r", data="d", origin="o", clients=names, rounds=1, closed=True, threat="t",
+        threat_words="w", knows=(), recipe={}, seed=0, software={},
+    )  # fmt: skip
+    needs = ("individual updates",)
+    infos = tuple(
+        AttackInfo(name=f"a{i}", question="attribute", paper="x", needs=needs, words="w")
+        for i in range(world.attacks)
+    )
+    return Audit(run=run, attacks=infos, findings=tuple(found), pooled=tuple(pooled), skipped=())
+
+
+def rises(world: World, trials: int, seed: int = 0) -> float:
+    """In what share of comparisons a rise is shown."""
+    rng = np.random.default_rng([seed, *world.what.encode()])
+    shown = 0
+    for _ in range(trials):
+        (before, one), (after, other) = drawn(world, rng)
+        shown += compare(before, after, hits=(one, other)).rose
+    return shown / trials
+
+
+def _drawn(each: Cell) -> dict[str, Any]:
+    world, trials = BY_NAME[each["world"]], each["trials"]
+    shown = rises(world, trials, each.seed)
+    error = 3 * np.sqrt(max(shown * (1 - shown), 1e-3) / trials)
+    bad = shown + error < POWER if world.rise else shown > FALSE
+    return tried(trials, bad and world.asked, f"shown in {shown:.1%}") | {"shown": shown}
+
+
+def _came(found: Sequence[Result]) -> str:
+    """The range of what was shown, where there is a rise and where there is none."""
+    risen = {world.what for world in RISEN if world.asked}
+    there = [r.values["shown"] for r in found if r.setting["world"] in risen]
+    none = [r.values["shown"] for r in found if not BY_NAME[str(r.setting["world"])].rise]
+    said = f"{total(found, 'faults')} bounds broken; "
+    said += f"a rise is shown in {min(there, default=0):.0%} of comparisons or more, "
+    return said + f"one that is none in {max(none, default=0):.1%} at most"
+
+
+BY_NAME = {world.what: world for world in (*RISEN, *NO_RISE)}
+EXPERIMENTS = (
+    Experiment(
+        "robustness-compare",
+        "comparisons of two audits: rises that are there, and that are not",
+        _drawn,
+        lambda: [cell(world=name, trials=2000, cost=60) for name in BY_NAME],
+    ),
+)
+PROMISES = (
+    Promise(
+        "robustness-compare",
+        "**`overheard compare` sees a rise of 10 points and does not cry wolf**",
+        _came,
+    ),
+)

@@ -1,0 +1,271 @@
+"""Does the guard let out what the audit exposes, and is preflight easy about it beforehand?
+
+Federations are drawn: their people, the secret (balanced, rare, of three values), the model, the
+recipe, the defence, what else is asked. **guard**: each client's updates go through
+`overheard.flower.guard_mod`, round by round; what left is averaged, recorded and audited. A fault
+is a client of which the audit exposes a secret. **preflight**: the federation is simulated and
+audited, and each client asks beforehand, with another seed, once from a file with its own records
+alone, once with the whole config. A fault is a secret that is exposed and was called ok.
+"""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.recordings import simulated
+from experiments.robustness.promises import Promise, total, tried
+from experiments.runner import Cell, Experiment, Result, cell
+from overheard.errors import FixConfig, FixData
+from overheard.evaluation.audit import audit
+from overheard.evaluation.decision import EXPOSED
+from overheard.federation.federation import Federation, parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import client_shards
+from overheard.guard.preflight import preflight
+from overheard.programs.networks import initial
+from overheard.programs.recipe import named
+from overheard.programs.training import local_training
+from overheard.recorders.describe import describe
+from overheard.recorders.recorder import Recorder
+from overheard.transcript.store import Recording
+from overheard.transcript.threat import EAVESDROPPER
+
+Settings = dict[str, Any]
+FEDERATIONS, CLIENTS, ROUNDS = 60, 4, 10
+"""Of the guard: 240 clients."""
+OTHER_SEED = 1000
+EASY = ("ok", "not asked")
+DEFENCES: dict[str, list[Settings]] = {
+    "none": [],
+    "little noise": [{"name": "gaussian", "sd": 1e-4}],
+    "noise": [{"name": "gaussian", "sd": 0.01}],
+    "much noise": [{"name": "gaussian", "sd": 1.0}],
+    "clipped, noise": [{"name": "clip", "norm": 0.1}, {"name": "gaussian", "sd": 0.02}],
+    "column left out": [{"name": "drop_column", "columns": ["secret"]}],
+}
+
+
+def drawn(number: int) -> tuple[Settings, Settings]:
+    """How the federation's table is made, and its config."""
+    rng = np.random.default_rng([0, number])
+
+    def one_of(*choices: Any) -> Any:
+        return choices[int(rng.integers(len(choices)))]
+
+    model = one_of("linear", "logistic", "mlp")
+    people = {
+        "clients": one_of(2, 2, 3),
+        "records": one_of(24, 36, 50),
+        "columns": one_of(3, 6, 9),
+        "secret": one_of("balanced", "rare", "three values"),
+        "classes": model == "logistic",
+        "effect": one_of(0.0, 0.8),
+    }
+    training = {"rounds": one_of(1, 5, 30), "learning_rate": one_of(0.02, 0.1)}
+    training |= one_of({"algorithm": "fedavg"}, {"algorithm": "fedsgd"},
+                       {"batch_size": one_of(0, 16), "epochs": one_of(2, 4)})  # fmt: skip
+    content: Settings = {
+        "seed": number,
+        "model": {"name": model} | ({"hidden": [one_of(8, 24)]} if model == "mlp" else {}),
+        "training": training | {"participation": one_of(1.0, 0.5)},
+        "audit": {"attributes": ["secret"]} | one_of({}, {"membership": 12}),
+        "defence": DEFENCES[one_of("none", "none", *DEFENCES)],
+    }
+    if model != "logistic":
+        content["audit"] |= one_of({}, {}, {"label": True})
+    return people, content
+
+
+def write_tables(people: Settings, number: int, folder: Path) -> dict[str, Path]:
+    """One table of each client's own records, and everybody's (by the name "")."""
+    rng = np.random.default_rng([0, number, 1])
+    records, columns = people["records"], people["columns"]
+    tables: dict[str, list[list[Any]]] = {}
+    for client in range(people["clients"]):
+        x = rng.normal(size=(records, columns)) + 0.3 * rng.normal(size=columns)
+        if people["secret"] == "three values":
+            secret: Any = rng.integers(3, size=records)
+        elif people["secret"] == "balanced":
+            secret = np.where(rng.random(records) < 0.45, 1, 0)
+        else:
+            secret = (rng.permutation(records) < 2).astype(int)
+        y = x @ np.linspace(1, -1, columns) + people["effect"] * secret
+        y = y + 0.5 * rng.normal(size=records)
+        if people["classes"]:
+            y = np.where(y + rng.logistic(size=records) > 0, "yes", "no")
+        name = f"site {client}"
+        tables[name] = [[name, *x[i], "abc"[secret[i]], y[i]] for i in range(records)]
+    head = ["client", *(f"x{j}" for j in range(columns)), "secret", "y"]
+    tables[""] = [row for rows in tables.values() for row in rows]
+    paths = {name: folder / f"{name or 'everybody'}.csv" for name in tables}
+    for name, path in paths.items():
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([head, *tables[name]])
+    return paths
+
+
+def on(content: Settings, path: Path, **changes: Any) -> Settings:
+    """The config on one of the tables."""
+    data = {"source": "file", "path": str(path), "client": "client", "target": "y"}
+    return {**content, "data": data, **changes}
+
+
+# ------------------------------------------------------------------------------------- the guard
+
+
+def guarded(each: Cell) -> dict[str, Any]:
+    """A federation whose clients guard themselves: how many updates left, and what they expose."""
+    people, content = drawn(each["federation"])
+    kept = ("learning_rate", "batch_size", "epochs")
+    training = {name: content["training"][name] for name in kept if name in content["training"]}
+    about = {"model": content["model"], "training": training, "audit": {"attributes": ["secret"]}}
+    with tempfile.TemporaryDirectory(prefix="overheard-guard-") as name:
+        folder = Path(name)
+        path = write_tables({**people, "clients": CLIENTS}, each["federation"], folder)[""]
+        said = Federation.model_validate(on(about, path))
+        left = _listened(said, on(about, path, seed=each["federation"]), folder / "run")
+        exposed: list[str] = []
+        if left:
+            describe(Recording.open(folder / "run"), said, folder / "side")
+            found = audit(Recording.open(folder / "run", folder / "side"), EAVESDROPPER)
+            exposed = [_named(s) for s in found.secrets if s.level == EXPOSED]
+    words = f"exposed: {', '.join(exposed)}" if exposed else ""
+    return tried(CLIENTS, len(exposed), words) | {"left": left, "updates": CLIENTS * ROUNDS}
+
+
+def _trained(content: Any, message: Any, context: Any) -> Any:
+    """What the app below the guard answers."""
+    from flwr.app import Message
+
+    return Message(content, reply_to=message)
+
+
+def _listened(said: Federation, config: Settings, run: Path) -> int:
+    """Record the rounds of clients behind `guard_mod`; how many updates left."""
+    from flwr import app as flwr
+    from flwr.supercore.task_identity import TaskIdentity
+
+    from overheard.flower import Guarding, guard_mod
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    ready = plan(parse_config({**config, "training": {**config["training"], "rounds": ROUNDS}}))
+    recipe, rng = ready.recipe, np.random.default_rng([1, config["seed"]])
+    model = initial(recipe.dense, config["seed"]).astype(np.float32)
+    states = {client: flwr.RecordDict() for client in ready.clients}
+    left = 0
+
+    def packed(flat: Any) -> Any:
+        arrays = named(recipe.model.layout(), flat.astype(np.float32)).items()
+        pieces = {n: flwr.Array(np.ascontiguousarray(array)) for n, array in arrays}
+        return flwr.RecordDict({"arrays": flwr.ArrayRecord(pieces)})
+
+    with Recorder(run, "model", {"clients": list(ready.clients)}) as recorder:
+        for number in range(ROUNDS):
+            passed, sizes = [], []
+            for client, records in ready.clients.items():
+                data = client_shards(recipe, {client: records})
+                after = local_training(recipe, model, data, rng)[0]
+                message = flwr.Message(packed(model), dst_node_id=1, message_type="train")
+                message.metadata.__dict__["_message_id"] = "1"
+                context = flwr.Context(1, 1, {}, states[client], {})
+                guard = guard_mod(said, client, how=Guarding(seed=number))
+                reply: Any = guard(message, context, partial(_trained, packed(after)))
+                if not reply.has_error():
+                    recorder.sent(number, client, dict(named(recipe.model.layout(), model)))
+                    returned = {n: a.numpy() for n, a in reply.content["arrays"].items()}
+                    recorder.returned(number, client, returned, float(len(records)))
+                    passed.append(after)
+                    sizes.append(len(records))
+            left += len(passed)
+            if passed:
+                model = np.average(passed, axis=0, weights=sizes).astype(np.float32)
+    return left
+
+
+# --------------------------------------------------------------------------------- beforehand
+
+
+def asked(each: Cell) -> dict[str, Any]:
+    """One federation: what the audit finds of each client, and what preflight said before."""
+    people, content = drawn(each["federation"])
+    with tempfile.TemporaryDirectory(prefix="overheard-preflight-") as name:
+        paths = write_tables(people, each["federation"], Path(name))
+        run = simulated(on(content, paths[""]), None, Path(name) / "run")
+        said: dict[tuple[str, str, str], str] = {}
+        for client in run.clients:
+            levels = _levels(audit(run, EAVESDROPPER, clients=[client]))
+            for mode, path in (("own records", paths[client]), ("whole config", paths[""])):
+                config = on(content, path, seed=each["federation"] + OTHER_SEED)
+                answers = _answers(config, client)
+                for secret, level in levels.items():
+                    answer = answers.get(secret, answers.get("refused", "not asked"))
+                    said[mode, f"{secret} of {client}", level] = answer
+    exposed = {key: answer for key, answer in said.items() if key[2] == EXPOSED}
+    easy = {key: answer for key, answer in exposed.items() if answer in EASY}
+    words = "; ".join(f"{mode}: {secret} was {a}" for (mode, secret, _), a in easy.items())
+    ok = sum(answer == "ok" for answer in said.values())
+    return tried(len(said), len(easy), words) | {"exposed": len(exposed), "ok": ok}
+
+
+def _levels(found: Any) -> dict[str, str]:
+    return {_named(s): s.level for s in found.secrets}
+
+
+def _named(secret: Any) -> str:
+    return f"{secret.question} {secret.attribute or ''}".strip()
+
+
+def _answers(config: Settings, client: str) -> dict[str, str]:
+    """Preflight's answer on every secret, or that there is none."""
+    try:
+        found = preflight(parse_config(config), client, changes=False)
+    except (FixConfig, FixData):
+        return {"refused": "refused"}
+    return {
+        f"{e.question} {e.attribute or ''}".strip(): e.answer(found.limits) for e in found.found
+    }
+
+
+EXPERIMENTS = (
+    Experiment(
+        "robustness-guard",
+        "what leaves guarded clients, and what the audit then exposes",
+        guarded,
+        lambda: [cell(federation=n, cost=120, quick=n < 1) for n in range(FEDERATIONS)],
+    ),
+    Experiment(
+        "robustness-preflight",
+        "what preflight says, beside what the audit then finds",
+        asked,
+        lambda: [cell(federation=n, cost=60, quick=n < 1) for n in range(36)],
+    ),
+)
+
+
+def _left(found: Sequence[Result]) -> str:
+    said = f"{total(found, 'left'):,} of {total(found, 'updates'):,} updates left, and the audit "
+    return said + f"exposes {total(found, 'faults')} secrets"
+
+
+def _said(found: Sequence[Result]) -> str:
+    return (
+        f"{total(found, 'exposed')} exposed, of which {total(found, 'faults')} were called ok; "
+        f"ok was said {total(found, 'ok')} times"
+    )
+
+
+PROMISES = (
+    Promise("robustness-guard", "**What the guard lets leave is not exposed**", _left),
+    Promise(
+        "robustness-preflight",
+        "**`overheard preflight` is never easy about what the audit then exposes**",
+        _said,
+    ),
+)

@@ -1,0 +1,53 @@
+"""What is promised, by which experiment it is tried, and what came of it: docs/reliability.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.pages import table
+from experiments.runner import Result, experiments, modules, results
+
+
+def tried(trials: int, faults: int, said: str) -> dict[str, Any]:
+    """What a cell gave: of so many trials so many broke the promise; and in words."""
+    return {"trials": int(trials), "faults": int(faults), "said": said}
+
+
+def total(found: Sequence[Result], measure: str) -> int:
+    """Over all cells."""
+    return sum(int(r.values.get(measure, 0)) for r in found)
+
+
+def counted(found: Sequence[Result]) -> str:
+    """Trials and faults; of the faults where they are."""
+    wrong = [f"{r.setting}: {r.values['said']}" for r in found if r.values["faults"]]
+    return f"{total(found, 'faults')} faults" + "".join(f"; {where}" for where in wrong)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """``must``: what has to hold of an experiment's cells; ``came``: what they came to."""
+
+    experiment: str
+    must: str
+    came: Callable[[Sequence[Result]], str] = counted
+
+
+def promise_table() -> str:
+    """Every promise, the command that tries it, and what came of it."""
+    rows = []
+    for one in (p for module in modules() for p in getattr(module, "PROMISES", ())):
+        found, cells = results(one.experiment), len(experiments()[one.experiment].cells())
+        command = f"`python -m experiments run {one.experiment}`"
+        if not found:
+            rows.append([one.must, command, "not run since it was written anew", ""])
+            continue
+        part = "" if len(found) >= cells else f" ({len(found)} of {cells} cells)"
+        came = f"{total(found, 'trials'):,} trials{part}: {one.came(found)}"
+        rows.append([one.must, command, came, max((r.date, r.commit) for r in found)[1]])
+    return table(["what must hold", "command", "what came of it", "measured at"], rows)
+
+
+TABLES = {"promises": promise_table}
