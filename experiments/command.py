@@ -59,12 +59,11 @@ def run(
     cells = runner.todo(wanted, out, quick, seeds)
     command = shlex.join(["python", "-m", "experiments", *sys.argv[1:]])
     failures: dict[str, str] = {}
-    measured = 0
-    with terminal.progress() as bar:
-        task = bar.add_task("cells", total=sum(each.cost for _, each in cells))
-        for done in runner.run(cells, out, jobs, hours, command):
-            bar.update(task, advance=done.cell.cost, description=done.experiment)
-            measured += done.result is not None
+    measured, spent, total = 0, 0.0, sum(each.cost for _, each in cells)
+    with terminal.steps("seconds of work:") as show:
+        for number, done in enumerate(runner.run(cells, out, jobs, hours, command), 1):
+            measured, spent = measured + (done.result is not None), spent + done.cell.cost
+            show(f"{done.experiment}, cell {number} of {len(cells)}", int(spent), int(total) + 1)
             if done.failure:
                 failures.setdefault(done.failure, f"{done.experiment}, {done.cell.words}")
     terminal.say(f"{measured} of {len(cells)} missing cells measured")

@@ -23,6 +23,8 @@ from overheard.report.svg import Mark, Plane, Scale, picture
 PAPERS = ("xu2021", "lyu2021", "driouich2022", "leprovost2023", "kerkouche2023")
 OVER = ("client",)
 """Parts of a setting over which a mean is taken, as over the clients of a cell's values."""
+OF_METHOD = ("shadows",)
+"""Parts of a setting that say how a method was run, and not on what."""
 SHARES = ("accuracy", "F1", "Brier score", "cover", "majority")
 """Measures, or parts of their names, that lie between 0 and 1."""
 Key = tuple[str, str, str, str]
@@ -60,14 +62,15 @@ def lines(experiment: Experiment) -> list[Line]:
     found: dict[Key, dict[int, list[float]]] = {}
     claims: dict[Key, dict[str, list[float]]] = {}
     for result in results(experiment.name):
-        setting = {k: v for k, v in result.setting.items() if k not in OVER and v != ""}
-        words = ", ".join(f"{name} {value}" for name, value in setting.items())
+        said = {k: f"{k} {v}" for k, v in result.setting.items() if k not in OVER and v != ""}
+        words = ", ".join(text for name, text in said.items() if name not in OF_METHOD)
+        method = ", ".join([result.method, *(said[name] for name in OF_METHOD if name in said)])
         each = Cell(tuple(result.setting.items()), result.method, result.seed)
         for measure, label, number in points(result.values):
-            key = (words, result.method, measure, label if is_place(label) else "")
+            key = (words, method, measure, label if is_place(label) else "")
             found.setdefault(key, {}).setdefault(result.seed, []).append(number)
         for measure, label, number in points(experiment.claims(each)):
-            key = (words, result.method, measure, label if is_place(label) else "")
+            key = (words, method, measure, label if is_place(label) else "")
             claims.setdefault(key, {}).setdefault(label, []).append(number)
     return [
         Line(*key, _claimed(claims.get(key, {})), *interval(key[2], map(fmean, seeds.values())))
@@ -127,9 +130,8 @@ def drawn(experiment: Experiment) -> str:
             experiment.name, [(s, _chart(s, p, methods)) for s, p in panels.items()], methods
         )
     numbered = [(settings.index(x.setting) + 1.0, x) for x in found]
-    names = [f"{i}: {words}" for i, words in enumerate(settings, 1) if words]
-    chart = _chart(found[0].measure, numbered, methods)
-    return picture(experiment.name, [(found[0].measure, chart)], [*methods, *names])
+    caption = f"{found[0].measure}, by setting in the order of the table"
+    return picture(experiment.name, [(caption, _chart(caption, numbered, methods))], methods)
 
 
 def _chart(name: str, placed: Sequence[tuple[float, Line]], methods: Sequence[str]) -> Markup:
