@@ -234,7 +234,7 @@ def test_nothing_is_overwritten(workplace: Any, kind: str) -> None:
     [
         (None, ["audit.json: cannot be read", "`overheard audit` writes"]),
         ("{", ["audit.json: is not an audit"]),
-        ('{"version": 1}', ["audit.json: is not an audit: version:", "reads 3 only"]),
+        ('{"version": 1}', ["audit.json: is not an audit: version:", "reads 4 only"]),
         ("{}", ["audit.json: is not an audit: run: Field required"]),
         (b"\xff", ["audit.json: is not an audit"]),
     ],

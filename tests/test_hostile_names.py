@@ -138,10 +138,10 @@ def test_pictures_hold_names_as_text() -> None:
     from overheard.sweep.frontier import draw as draw_frontier
 
     evil = visible("</text><script>owned=1</script>$\\frac{h}$ &lt;i \x1b[31m")
-    suspect = Suspect(client=evil, probability=0.5, accused=True, rounds=1)
+    suspect = Suspect(client=evil, probability=0.5, accused=True, rounds=1, curve=(0.1, 0.5))
     found = Detection(
         recording=evil, property=evil, attack=evil, paper="", threat="", rounds=1, seconds=0,
-        seed=0, suspects=(suspect,), curve_rounds=(1, 2), curves={evil: (0.1, 0.5)},
+        seed=0, suspects=(suspect,),
     )  # fmt: skip
     point = Point(evil, 1.0, (), evil, evil, 0.1, 0.0, None, 0.5, 0.0, evil, 1, 0)
     for picture in (draw_suspects(found), draw_frontier([point], evil)):

@@ -56,7 +56,7 @@ def take_audits(folder: Path) -> None:
     """Keep the audits of a new demo, measured seconds aside: those differ from run to run."""
     for name in NAMES:
         record = json.loads((folder / name / "audit.json").read_text(encoding="utf-8"))
-        for finding in record["findings"]:
+        for finding in (*record["findings"], *record["pooled"], *record["curves"]):
             finding["seconds"] = float(f"{finding['seconds']:.1g}")
         text = json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
         (HERE / f"{name}.json").write_text(text, encoding="utf-8")

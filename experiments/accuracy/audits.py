@@ -114,8 +114,8 @@ def figures(record: Audit) -> dict[str, dict[str, Any]]:
         label = f"{one.attribute or one.question} of {one.client}"
         for measure in ("proven", "rank", "flag", "overconfident", "order_guessed"):
             put(measure, label, one.details.get(measure))
-    for heard in record.heard:
-        put("by rounds", heard.rounds, heard.value)
+    for part in record.curves:
+        put("by rounds", part.rounds, part.value)
     for rung in record.ladder:
         put("by knowledge", rung.rung, rung.value)
         put("imputation by knowledge", rung.rung, rung.imputation)

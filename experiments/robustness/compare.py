@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from experiments.robustness.promises import Promise, total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.evaluation.compare import Guessed, Hits, about, compare
-from overheard.evaluation.intervals import clustered_interval, share_interval
-from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run
+from overheard.evaluation.decision import clustered_interval, share_interval
+from overheard.evaluation.record import AttackInfo, Audit, Finding, Run
 
 Rng = np.random.Generator
 POWER, FALSE = 0.80, 0.02
@@ -138,9 +138,9 @@ def _audit(world: World, found: list[Finding], hits: dict[Any, NDArray[np.bool_]
         value = float(np.concatenate(units).mean())
         low, high = clustered_interval(units, share=True)
         pooled.append(
-            Pooled(
+            Finding(
                 attack=attack, question="attribute", attribute=secret, metric="accuracy",
-                value=value, low=min(low, value), high=max(high, value), majority=0.5,
+                client=None, value=value, low=min(low, value), high=max(high, value), majority=0.5,
                 lift=value - 0.5, clients=world.clients, n=sum(map(len, units)),
             )
         )  # fmt: skip

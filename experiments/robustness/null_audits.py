@@ -25,12 +25,11 @@ from experiments.recordings import people, recorded
 from experiments.robustness.promises import Promise, total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.attacks import all_attacks, attack_named, is_slow, listens
-from overheard.evaluation.attempt import NOT_RUN
-from overheard.evaluation.audit import together
 from overheard.evaluation.baselines import Imputed, Imputer
+from overheard.evaluation.checkpoint import NOT_RUN
 from overheard.evaluation.decision import EXPOSED
 from overheard.evaluation.record import AttackInfo, Audit, Run
-from overheard.evaluation.scoring import Scoring, scorer_of
+from overheard.evaluation.scoring import Scoring, pooled, scorer_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.transcript.kind import recipe_of
@@ -112,7 +111,7 @@ def null_audit(heard: Listened, rng: np.random.Generator, imputed: bool) -> Audi
         scorer = scorer_of(heard.recipe, faked, attribute("s"), view, 0, None, how)
         scored += [scorer(attack, guess, 0.0) for attack, guess in heard.answers[client]]
     used = {a.name: a for a, _ in next(iter(heard.answers.values()))}
-    findings, pooled = together(scored, frozenset(n for n, a in used.items() if listens(a)))
+    findings, over_all = pooled(scored, frozenset(n for n, a in used.items() if listens(a)))
     infos = [
         AttackInfo(name=n, question="attribute", paper=a.paper, words="",
                    needs=tuple(kind.name for kind in a.needs))
@@ -122,7 +121,7 @@ def null_audit(heard: Listened, rng: np.random.Generator, imputed: bool) -> Audi
         recording="r", data="d", origin="o", clients=tuple(heard.views), rounds=ROUNDS, closed=True,
         threat="eavesdropper", threat_words="", knows=(), recipe={}, seed=0, software={},
     )  # fmt: skip
-    return Audit(run=run, attacks=tuple(infos), findings=findings, pooled=pooled, skipped=())
+    return Audit(run=run, attacks=tuple(infos), findings=findings, pooled=over_all, skipped=())
 
 
 def unpaid(audit: Audit) -> bool:

@@ -23,8 +23,13 @@ from overheard.decoding.labels import Grouped, group_posterior, solve_residuals
 from overheard.decoding.local_optimum import decode_least_squares
 from overheard.decoding.measurement import from_gram, from_rows, stack
 from overheard.decoding.posterior import NOISY, decode
-from overheard.evaluation.compare import compared_leaks
-from overheard.evaluation.intervals import clustered_interval, mean_interval, share_interval
+from overheard.evaluation.decision import (
+    by_share,
+    clustered_interval,
+    mean_change,
+    mean_interval,
+    share_interval,
+)
 from overheard.questions.property import f1_interval
 
 Array = NDArray[np.float64]
@@ -122,12 +127,9 @@ def _f1(clients: int, positive: float, found: float, accused: float) -> Callable
 def _difference(n: int, before: float, after: float) -> Callable[[Rng], bool]:
     """Two audits: the difference of what leaks, as ``overheard compare`` states it."""
 
-    def side(p: float, rng: Rng) -> tuple[float, float, float]:
-        hits = (rng.random(n) < p).astype(np.float64)
-        return (float(hits.mean()), *share_interval(hits))
-
     def draw(rng: Rng) -> bool:
-        _, low, high = compared_leaks(side(before, rng), side(after, rng))
+        one, other = (float((rng.random(n) < p).mean()) for p in (before, after))
+        _, low, high = mean_change([by_share(one, other, n, n)], 0.95)
         return bool(low <= after - before <= high)
 
     return draw

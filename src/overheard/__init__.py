@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from overheard.attacks import all_attacks, attack_named
-    from overheard.evaluation.audit import AuditOptions
-    from overheard.evaluation.complete import audit
+    from overheard.evaluation.audit import AuditOptions, audit
     from overheard.evaluation.record import Audit, read_audit
     from overheard.federation.federation import Federation, parse_config, read_config
     from overheard.federation.plan import plan
@@ -39,7 +38,7 @@ _HOMES = {
     "View": "transcript.view",
     "all_attacks": "attacks",
     "attack_named": "attacks",
-    "audit": "evaluation.complete",
+    "audit": "evaluation.audit",
     "launch": "transcript.view",
     "observe": "transcript.view",
     "parse_config": "federation.federation",

@@ -14,7 +14,7 @@ from quick_attacks import attack_named
 
 from overheard.attacks import all_attacks, words
 from overheard.errors import GrantKnowledge
-from overheard.evaluation.attempt import NOT_RUN
+from overheard.evaluation.checkpoint import NOT_RUN
 from overheard.questions.question import all_questions
 from overheard.transcript.knowledge import KINDS
 from overheard.transcript.target import Target

@@ -12,7 +12,7 @@ import pytest
 from federations import FAMILIES, heard, quick, score
 
 from overheard.attacks import listens
-from overheard.evaluation.attempt import NOT_RUN
+from overheard.evaluation.checkpoint import NOT_RUN
 from overheard.evaluation.record import Finding
 from overheard.questions.local_model import EXCESS_LOSS
 from overheard.transcript.knowledge import listens as hears

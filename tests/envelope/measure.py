@@ -36,8 +36,11 @@ from quick_attacks import attack_named
 from safetensors.numpy import load_file
 
 import overheard
+from overheard.attacks.partial import PartialDecode
 from overheard.errors import OverheardError
-from overheard.evaluation.scoring import answers_in, scorer_of
+from overheard.evaluation.ladder import RUNGS as LADDER
+from overheard.evaluation.ladder import case_on
+from overheard.evaluation.scoring import Scored, answers_in, scorer_of
 from overheard.programs.trusted import trust
 from overheard.transcript.kind import EVERYBODY, told_of
 from overheard.transcript.target import chosen_targets, targets_in
@@ -89,31 +92,34 @@ def attacked(case: Case, recording: overheard.Recording, seed: int) -> dict[str,
         except OverheardError:
             rows[name] = {"marks": ["refused"]}
             continue
-        scored = scorer(attack, guess, 0.0)
-        found = scored.finding
-        row: Row = {"marks": ["flag"] * bool(found.flag), "n": found.n, "score": found.value}
-        if not found.measure.hits:
-            row["larger"] = found.measure.share
-        elif getattr(guess, "claims", True):
-            p = guess.probabilities
-            sure = p.max(axis=1) if p.ndim == 2 else np.maximum(p, 1 - p)
-            wrong = (sure > CERTAIN) & (scored.units < 0.5)
-            row |= {"confidence": float(sure.mean()), "certain_wrong": int(wrong.sum())}
-        rows[name] = row
+        rows[name] = _row(guess, scorer(attack, guess, 0.0))
     return rows
+
+
+def _row(guess: Any, scored: Scored) -> Row:
+    found = scored.finding
+    row: Row = {"marks": ["flag"] * bool(found.flag), "n": found.n, "score": found.value}
+    if not found.measure.hits:
+        row["larger"] = found.measure.share
+    elif getattr(guess, "claims", True):
+        p = guess.probabilities
+        sure = p.max(axis=1) if p.ndim == 2 else np.maximum(p, 1 - p)
+        wrong = (sure > CERTAIN) & (scored.units < 0.5)
+        row |= {"confidence": float(sure.mean()), "certain_wrong": int(wrong.sum())}
+    return row
 
 
 def climbed(case: Case, recording: overheard.Recording, seed: int) -> dict[str, Row]:
     """What is learned on each rung of the ladder of knowledge but the first and the noisy one."""
-    asked = (case.attacks, recording.clients[:1], [case.asks])
-    options = overheard.AuditOptions(seed, rounds=False, ladder=True,
-                                     demographics=("x0", "x1"))  # fmt: skip
-    rungs = overheard.audit(recording, case.threat, *asked, options).ladder
-    return {
-        one.rung: {"marks": ["flag"] * bool(one.flag), "n": one.n, "score": one.value,
-                   "confidence": one.confidence, "certain_wrong": one.certain - one.certain_right}
-        for one in rungs if one.client and one.rung in RUNGS
-    }  # fmt: skip
+    (target,) = chosen_targets(targets_in(recording.targets), [case.asks], "the case")
+    asked = (recording, case.threat, target, recording.clients[0])
+    rows: dict[str, Row] = {}
+    attack = PartialDecode()
+    for rung in (rung for rung in LADDER if rung.name in RUNGS):
+        view, scorer = case_on(rung, *asked, ("x0", "x1"), seed)
+        guess = overheard.launch(attack, view, seed)
+        rows[rung.name] = _row(guess, scorer(attack, guess, 0.0))
+    return rows
 
 
 def judged(case: Case, recording: overheard.Recording, seed: int) -> dict[str, Row]:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 from federations import recorded
 
+import overheard
+from overheard import attacks
 from overheard.attacks import all_attacks
-from overheard.evaluation.audit import _pool, audit
-from overheard.evaluation.notes import flag_notes
+from overheard.attacks.baselines import LastReturned
+from overheard.errors import FixConfig
+from overheard.evaluation.audit import PIECE, AuditOptions, audit, flag_notes
+from overheard.evaluation.checkpoint import Checkpoint
 from overheard.evaluation.record import Finding
-from overheard.evaluation.resume import Kept
-from overheard.evaluation.scoring import Scored
+from overheard.evaluation.scoring import Scored, pooled
+from overheard.transcript.guess import LocalModel
+from overheard.transcript.knowledge import Link
 from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import View
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +35,11 @@ QUICK = tuple(
 
 
 def without_seconds(record):
-    return [f.model_copy(update={"seconds": 0.0}) for f in record.findings]
+    """All that an audit says, the measured seconds aside."""
+    content = record.model_dump(mode="json")
+    for found in (*content["findings"], *content["pooled"], *content["curves"]):
+        del found["seconds"]
+    return content
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +64,12 @@ def test_what_was_kept_is_not_done_again_and_what_was_not_is(federate, tmp_path,
     recording, names = federate(), ("majority", "max_entropy", "model_based_linear")
     folder = tmp_path / "kept"
     folder.mkdir()
-    whole = audit(recording, EAVESDROPPER, names, kept=Kept(folder))
+    whole = audit(recording, EAVESDROPPER, names, kept=Checkpoint(folder, PIECE))
     pieces = sorted(folder.iterdir())
     for piece in pieces[int(share * len(pieces)) :]:
         piece.unlink()
-    again = audit(recording, EAVESDROPPER, names, kept=Kept(folder))
+    again = audit(recording, EAVESDROPPER, names, kept=Checkpoint(folder, PIECE))
     assert without_seconds(again) == without_seconds(whole)
-    assert (again.pooled, again.skipped) == (whole.pooled, whole.skipped)
     assert sorted(folder.iterdir()) == pieces
     seconds = {(f.attack, f.client): f.seconds for f in whole.findings}
     same = [f.seconds == seconds[f.attack, f.client] for f in again.findings]
@@ -102,13 +115,13 @@ def error_of(client: str, errors: list[float], stranger: list[float] | None) -> 
 def test_pooled_errors_are_set_against_a_stranger_s():
     """The mean over all records, an interval that ends at zero, and a lift that falls with it."""
     mine = [error_of("0", [0.0, 4.0], [3.0, 5.0]), error_of("1", [2.0], [7.0])]
-    (row,) = _pool(mine, frozenset({"a"}))
+    _, (row,) = pooled(mine, frozenset({"a"}))
     assert (row.metric, row.clients, row.n) == ("mean_absolute_error", 2, 3)
     assert row.value == pytest.approx(2.0)
     assert row.low == 0.0 < row.value < row.high
     assert row.majority is None
     assert (row.imputation, row.lift) == (pytest.approx(5.0), pytest.approx(3.0))
-    (row,) = _pool([mine[0], error_of("1", [2.0], None)], frozenset({"a"}))
+    _, (row,) = pooled([mine[0], error_of("1", [2.0], None)], frozenset({"a"}))
     assert (row.imputation, row.lift) == (None, None)
 
 
@@ -121,3 +134,64 @@ def test_what_flags_itself_is_noted_once_with_its_clients(record):
     (note,) = flag_notes(flagged)
     assert note.startswith("max_entropy on s flags its own answer for 0, 1")
     assert note.endswith("poor fit: words.")
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Takes the model that the client returned ``back`` rounds before its last."""
+
+    name: ClassVar[str] = "returned"
+    paper: ClassVar[str] = "none"
+    question: ClassVar[str] = "local_model"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link})
+    back: int = 0
+
+    def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
+        model = view.know(Link).returned[-1 - self.back].astype(np.float64)
+        return LocalModel(model, np.full(len(model), np.nan), 0)
+
+
+def test_an_attack_with_settings_of_its_own(federate: Any) -> None:
+    recording = federate(rounds=6, participation=1.0)
+    asked = {"threat": EAVESDROPPER, "clients": ["0"], "targets": ["local_model"]}
+    asked["options"] = AuditOptions(rounds=True)
+    first, last = (
+        overheard.audit(recording, attacks=[Returned(back), "last_returned"], **asked)
+        for back in (5, 0)
+    )
+    values = [{f.attack: f.value for f in record.findings} for record in (first, last)]
+    assert values[0]["returned"] > values[0]["last_returned"]
+    assert values[1]["returned"] == values[1]["last_returned"]
+    # and the curves are there, of the object that was given
+    assert {f.rounds for f in last.curves} == {1, 2, 5, 6}
+    with pytest.raises(FixConfig, match="'last_returned' is given twice"):
+        overheard.audit(recording, attacks=[LastReturned(), "last_returned"], **asked)
+
+
+def test_the_command_and_the_function_agree(federate: Any, tmp_path: Any, workplace: Any) -> None:
+    recording = federate(rounds=4, participation=1.0)
+    names = ["max_entropy", "majority"]
+    options = AuditOptions(rounds=True)
+    made = overheard.audit(recording, EAVESDROPPER, names, ["0"], ["s"], options)
+    words = [word for name in names for word in ("--attack", name)]
+    words += ["--client", "0", "--target", "s", "--out", str(tmp_path / "audit")]
+    done = workplace.overheard("audit", str(recording.path), *words)
+    assert done.returncode == 0, done.stderr
+    written = overheard.read_audit(tmp_path / "audit" / "audit.json")
+    assert made.findings
+    assert made.curves
+    assert made.replays
+    assert without_seconds(written) == without_seconds(made)
+
+
+def test_attacks_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("returned", f"{__name__}:Returned", attacks.GROUP)
+    monkeypatch.setattr(EntryPoint, "load", lambda self: Returned)
+    monkeypatch.setattr(
+        attacks, "entry_points", lambda group: [point] if group == attacks.GROUP else []
+    )
+    found = attacks.all_attacks.__wrapped__()
+    assert found["returned"] is Returned
+    monkeypatch.setattr(EntryPoint, "load", lambda self: object)
+    with pytest.raises(FixConfig, match="is no attack: it lacks name, question, needs, paper"):
+        attacks.all_attacks.__wrapped__()

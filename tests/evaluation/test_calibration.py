@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from overheard.evaluation.audit import AuditOptions, audit
-from overheard.evaluation.calibration import Posterior, calibration
+from overheard.evaluation.scoring import Posterior, calibration
 from overheard.transcript.threat import EAVESDROPPER
 
 

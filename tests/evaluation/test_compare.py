@@ -10,9 +10,9 @@ from federations import recorded
 
 from experiments.robustness import compare as script
 from overheard.evaluation.audit import audit
-from overheard.evaluation.compare import Guessed, _leak, about, compare, compared_leaks
-from overheard.evaluation.intervals import share_interval
-from overheard.evaluation.record import Pooled, Skipped
+from overheard.evaluation.compare import Guessed, _leak, about, compare
+from overheard.evaluation.decision import by_share, mean_change
+from overheard.evaluation.record import Finding, Skipped
 from overheard.transcript.threat import EAVESDROPPER, SERVER
 
 pytestmark = pytest.mark.slow
@@ -57,10 +57,10 @@ def test_other_threats_and_clients_are_not_comparable(one, run, federate):
     assert caution.startswith("after: 2 part(s) of a damaged recording were left out")
 
 
-def pooled(metric: str, value: float, **rest: float) -> Pooled:
+def pooled(metric: str, value: float, **rest: float) -> Finding:
     question = "local_model" if metric == "excess_loss" else "attribute"
-    return Pooled(
-        attack="a", question=question, metric=metric, value=value, clients=1, n=10, **rest
+    return Finding(
+        attack="a", question=question, client=None, metric=metric, value=value, n=10, **rest
     )
 
 
@@ -113,11 +113,8 @@ def test_the_interval_of_a_difference_covers(rng):
     """Both shares 0.7: a rise is announced in at most about 2.5 of 100 comparisons."""
     rises = 0
     for _ in range(1000):
-        ends = []
-        for _ in range(2):
-            hits = (rng.random(300) < 0.7).astype(np.float64)
-            ends.append((hits.mean(), *share_interval(hits)))
-        rises += compared_leaks(*ends)[1] > 0
+        before, after = (float((rng.random(300) < 0.7).mean()) for _ in range(2))
+        rises += mean_change([by_share(before, after, 300, 300)], 0.95)[1] > 0
     assert 8 <= rises <= 45
 
 

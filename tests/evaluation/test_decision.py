@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, fisher_exact, ttest_rel
 
-from overheard.evaluation.calibration import Posterior, overconfident
 from overheard.evaluation.decision import (
     decide,
     found_p_value,
@@ -16,7 +15,8 @@ from overheard.evaluation.decision import (
     share_p_value,
     smaller_p_value,
 )
-from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run
+from overheard.evaluation.record import AttackInfo, Audit, Finding, Run
+from overheard.evaluation.scoring import Posterior, overconfident
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def audit_of(
         for (s, c, a), p in p_values.items()
     ]
     rows = [
-        Pooled(attack=a, attribute=s, clients=2, p_value=p, **shared)
+        Finding(attack=a, attribute=s, client=None, clients=2, p_value=p, **shared)
         for (s, a), p in pooled.items()
     ]
     names = {a for _, _, a in p_values}

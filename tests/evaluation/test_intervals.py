@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.stats import binomtest
 from scipy.stats import t as student_t
 
-from overheard.evaluation.intervals import (
+from overheard.evaluation.decision import (
     Changed,
     by_record,
     by_share,

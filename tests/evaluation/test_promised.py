@@ -9,8 +9,7 @@ import pytest
 from federations import simulated
 
 from overheard.errors import FixRecording
-from overheard.evaluation.audit import audit
-from overheard.evaluation.notes import promise_notes
+from overheard.evaluation.audit import audit, promise_notes
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
@@ -50,7 +49,7 @@ def test_nothing_promised_nothing_said(tmp_path: Path) -> None:
     assert promise_notes(run_with(tmp_path / "run", {"name": "clip", "norm": 1.0})) == ()
 
 
-class Heard:
+class SideOnly:
     """A recording of which only the side knowledge is asked."""
 
     side_folder = Path("run/side")
@@ -65,10 +64,10 @@ class Heard:
 def test_of_several_clients_the_one_promised_least() -> None:
     said = {"delta": 1e-5, "words": "DP-SGD"}
     both = {"a": {"epsilon": 3.0, "changed": 8.0, **said}, "b": {"epsilon": 5.0, **said}}
-    (note,) = promise_notes(Heard(both))  # type: ignore[arg-type]
+    (note,) = promise_notes(SideOnly(both))  # type: ignore[arg-type]
     assert "epsilon 5 for its presence, at delta 1e-05 (DP-SGD; client b" in note
     assert "the least of 2" in note
-    (note,) = promise_notes(Heard(both | {"c": {"epsilon": None, **said}}))  # type: ignore[arg-type]
+    (note,) = promise_notes(SideOnly(both | {"c": {"epsilon": None, **said}}))  # type: ignore[arg-type]
     assert note == (
         "Differential privacy: none is promised to a record "
         "(DP-SGD; client c, promised the least of 3)."
@@ -78,7 +77,7 @@ def test_of_several_clients_the_one_promised_least() -> None:
 @pytest.mark.parametrize("content", [{"a": {"epsilon": "x"}}, {"a": 3}, {"a": {}}, [1]])
 def test_what_is_no_promise_is_refused(content: Any) -> None:
     with pytest.raises(FixRecording, match="PrivacyBudget is not what the format says"):
-        promise_notes(Heard(content))  # type: ignore[arg-type]
+        promise_notes(SideOnly(content))  # type: ignore[arg-type]
 
 
 def test_epsilons_at_different_deltas_are_not_compared() -> None:
@@ -88,7 +87,7 @@ def test_epsilons_at_different_deltas_are_not_compared() -> None:
         "b": {"epsilon": 5.0, "delta": 1e-6, "words": "DP-SGD"},
         "c": {"epsilon": 4.0, "delta": 1e-6, "words": "DP-SGD"},
     }
-    first, second = promise_notes(Heard(both))  # type: ignore[arg-type]
+    first, second = promise_notes(SideOnly(both))  # type: ignore[arg-type]
     assert "epsilon 3 for its presence, at delta 0.001" in first
     assert "epsilon 5 for its presence, at delta 1e-06" in second
     assert "client b, promised the least of 2 at this delta" in second

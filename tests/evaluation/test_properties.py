@@ -278,9 +278,8 @@ def test_the_accused_come_first_and_no_truth_is_needed(
     assert found.score is not None
     assert found.score["f1"] == 1.0
     assert sum(s.rounds for s in found.suspects) == 30 * 5
-    assert found.curve_rounds == tuple(range(1, 31))
-    assert all(len(line) == 30 for line in found.curves.values())
-    assert found.suspects[0].halfway == found.curves[found.suspects[0].client][14]
+    assert all(len(s.curve) == 30 for s in found.suspects)
+    assert found.suspects[0].halfway == found.suspects[0].curve[14]
     assert seen == [("lean", 0, 1), ("lean", 1, 1)]
     shutil.rmtree(recording.path / "truth")
     blind = detection.detect(recording, "poisoning")
@@ -309,7 +308,8 @@ def test_the_picture_has_a_line_for_everybody(record: Callable[..., Recording], 
     assert found.suspects[0].client in svg
     assert "rounds listened to" in svg
     assert draw(found) == svg
-    bars = draw(found.model_copy(update={"curve_rounds": (), "curves": {}}))
+    flat = tuple(s.model_copy(update={"curve": ()}) for s in found.suspects)
+    bars = draw(found.model_copy(update={"suspects": flat}))
     assert found.suspects[-1].client in bars
 
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from federations import generated_people, simulated
 
-from overheard.evaluation.audit import audit
-from overheard.evaluation.chance import Chance
+from overheard.evaluation.audit import PIECE, audit
+from overheard.evaluation.checkpoint import Checkpoint
 from overheard.evaluation.record import Replay, pooled_rate
-from overheard.evaluation.replay import replays
-from overheard.evaluation.resume import Kept
+from overheard.evaluation.replay import Chance, replays
 from overheard.programs.recipe import Adam, Recipe
 from overheard.programs.records import Records
 from overheard.transcript.kind import recipe_of
@@ -192,9 +191,12 @@ def test_an_audit_holds_the_replays_and_goes_on_with_them(federate, tmp_path, mo
     assert recipe is not None
     pieces = tmp_path / "pieces"
     pieces.mkdir()
-    first = replays(recording, recipe, recording.truth(), ["0"], kept=Kept(pieces))
+    first = replays(recording, recipe, recording.truth(), ["0"], kept=Checkpoint(pieces, PIECE))
     monkeypatch.setattr("overheard.evaluation.replay.compared", None)
-    assert replays(recording, recipe, recording.truth(), ["0"], kept=Kept(pieces)) == first
+    assert (
+        replays(recording, recipe, recording.truth(), ["0"], kept=Checkpoint(pieces, PIECE))
+        == first
+    )
 
 
 def test_one_more_of_the_same_is_not_strange_and_a_shift_is(rng):

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from overheard.evaluation import audit as audit_module
-from overheard.evaluation import resume
+from overheard.evaluation import checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ AUDIT = ["audit", "run", "--out", "out", *QUICK]
 
 def without_seconds(path: Path) -> Any:
     record = json.loads(path.read_text())
-    for finding in record["findings"]:
+    for finding in (*record["findings"], *record["pooled"], *record["curves"]):
         finding["seconds"] = 0
     return record
 
@@ -31,16 +31,16 @@ def without_seconds(path: Path) -> Any:
 @contextmanager
 def stopped_after(pieces: int, error: BaseException | None = None) -> Iterator[None]:
     """An audit keeps so many pieces, and then ends."""
-    real, written = resume.write_durably, []  # type: ignore[attr-defined]
+    real, written = checkpoint.write_durably, []  # type: ignore[attr-defined]
 
-    def write(path: Path, content: Any) -> Any:
-        if path.parent.name == resume.PIECES:
+    def write(path: Path, content: Any, *mode: int) -> Any:
+        if path.parent.name == checkpoint.PIECES:
             if len(written) == pieces:
                 raise error or KeyboardInterrupt
             written.append(path)
-        return real(path, content)
+        return real(path, content, *mode)
 
-    with mock.patch.object(resume, "write_durably", write):
+    with mock.patch.object(checkpoint, "write_durably", write):
         yield
 
 
@@ -50,7 +50,7 @@ def test_a_stopped_audit_goes_on_and_ends_the_same(
     done = workplace.overheard("audit", "run", "--out", "whole", *QUICK)
     assert done.returncode == 0, done.stderr
     whole = without_seconds(workplace.path / "whole" / "audit.json")
-    assert whole["heard"]
+    assert whole["curves"]
     assert whole["skipped"]
     launched: list[tuple[str, str]] = []
     real = audit_module.launch  # type: ignore[attr-defined]
@@ -138,7 +138,7 @@ def test_stopped_while_tidying_up_the_same_command_tidies_up(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(resume, "_remove", stopped)
+        patched.setattr(checkpoint, "_remove", stopped)
         assert workplace.overheard(*AUDIT).returncode == 130
     whole = (workplace.path / "out" / "audit.json").read_bytes()
     other = workplace.overheard(*AUDIT, "--seed", "1")

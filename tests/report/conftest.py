@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from overheard.evaluation.decision import share_p_value
-from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run, Skipped
+from overheard.evaluation.record import AttackInfo, Audit, Finding, Run, Skipped
 
 LINK, RECORDS = "individual updates", ("public records", "labels")
 INFOS = tuple(
@@ -88,13 +88,14 @@ def loss_finding(attack: str, client: str, value: float, n: int) -> Finding:
     )  # fmt: skip
 
 
-def pooled_of(findings: list[Finding]) -> list[Pooled]:
+def pooled_of(findings: list[Finding]) -> list[Finding]:
     groups: dict[tuple[str, str | None], list[Finding]] = {}
     for f in findings:
         groups.setdefault((f.attack, f.attribute), []).append(f)
     fields = ("value", "low", "high", "majority", "imputation", "lift")
     rows = [
-        Pooled(
+        Finding(
+            client=None,
             attack=attack,
             question=group[0].question,
             attribute=attribute,
@@ -109,7 +110,7 @@ def pooled_of(findings: list[Finding]) -> list[Pooled]:
     return [row.model_copy(update={"p_value": pooled_p_value(row)}) for row in rows]
 
 
-def pooled_p_value(row: Pooled) -> float:
+def pooled_p_value(row: Finding) -> float:
     if row.majority is None or row.imputation is None:
         return loss_p_value(row.value, row.high)
     guess = max(row.majority, row.imputation)

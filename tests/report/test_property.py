@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from report_words import words_of
 
-from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled
+from overheard.evaluation.record import AttackInfo, Audit, Finding
 from overheard.report import render
 from overheard.report.digest import digest
 from overheard.report.markdown import render_markdown
@@ -28,8 +28,7 @@ def poisoned(audit: Audit) -> Audit:
             ("matched_filter", "overheard", 0.95, 2, 0), ("nobody", "baseline", 0.0, 0, 0),
         )
     ]  # fmt: skip
-    kept = set(Pooled.model_fields) - {"clients", "flagged"}
-    pooled = [Pooled(clients=6, **{k: getattr(f, k) for k in kept}) for f in found]
+    pooled = [f.model_copy(update={"client": None, "clients": 6}) for f in found]
     infos = [
         AttackInfo(
             name=f.attack, question="property", paper=f.paper, needs=NEEDS[f.attack], words=""

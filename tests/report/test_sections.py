@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from report_words import section, words_of
 
-from overheard.evaluation.record import Audit, Bin, Calibration, Heard
+from overheard.evaluation.record import Audit, Bin, Calibration, Finding
 from overheard.report import render
 from overheard.report.advice import Measured, frontiers, ranked
 from overheard.report.markdown import render_markdown
@@ -35,15 +35,16 @@ def told(audit: Audit) -> Audit:
     sure = Calibration(bits=0.125, certain=2831, certain_right=2825, bins=BINS)
     rows = Calibration(bits=0.5, certain=400, certain_right=399, rows=(17, 3, 401))
     heard = [
-        Heard(attack="max_entropy", question="attribute", client="site 6", attribute="black",
-              metric="accuracy", rounds=k, value=v, low=v - 0.03, high=v + 0.03)
+        Finding(attack="max_entropy", question="attribute", client="site 6", attribute="black",
+                metric="accuracy", rounds=k, value=v, low=v - 0.03, high=v + 0.03, n=1049,
+                majority=0.51, imputation=0.58)
         for k, v in ((1, 0.61), (2, 0.70), (20, 0.76))
     ]  # fmt: skip
     return audit.model_copy(
         update={
             "pooled": told_by("max_entropy", audit.pooled, calibration=sure),
             "findings": told_by("max_entropy", audit.findings, calibration=rows),
-            "heard": tuple(heard),
+            "curves": tuple(heard),
         }
     )
 
@@ -79,15 +80,15 @@ def test_how_sure(told: Audit) -> None:
 def test_a_guess_is_not_how_sure_the_adversary_is(told: Audit) -> None:
     """Where everything that listened is flagged, the guess it was compared with is no adversary."""
     sure = next(p.calibration for p in told.pooled if p.attack == "max_entropy")
-    flagged = tuple(p.model_copy(update={"flag": "poor fit"}) for p in told.pooled)
-    pooled = told_by("majority", flagged, calibration=sure, flag="")
+    flagged = tuple(p.model_copy(update={"details": {"flag": "poor fit"}}) for p in told.pooled)
+    pooled = told_by("majority", flagged, calibration=sure, details={})
     only = told.model_copy(update={"pooled": pooled})
     assert "Known beyond 99%" not in words_in(render(only), "sure")
     assert "How sure is the adversary" not in render_markdown(only)
 
 
 def test_a_chart_says_what_is_flagged(audit: Audit) -> None:
-    pooled = told_by("max_entropy", audit.pooled, flag="poor fit")
+    pooled = told_by("max_entropy", audit.pooled, details={"flag": "poor fit"})
     page = render(audit.model_copy(update={"pooled": pooled}))
     marked = re.findall(r"All clients together, (\w+): [^;<]*, flagged", page)
     assert set(marked) == {"max_entropy"}

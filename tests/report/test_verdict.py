@@ -14,7 +14,7 @@ from overheard.evaluation.decision import (
     Level,
     share_p_value,
 )
-from overheard.evaluation.record import Audit, Failed, Finding, Pooled, Replay, Skipped
+from overheard.evaluation.record import Audit, Failed, Finding, Replay, Skipped
 from overheard.report import headline
 from overheard.report.verdict import Verdict, verdicts
 from overheard.report.words import secret
@@ -22,7 +22,13 @@ from overheard.report.words import secret
 FLAG = {"details": {"flag": "poor fit"}}
 CLEAR = {"value": 0.99, "low": 0.98, "high": 1.0, "p_value": 1e-9}
 UNFIT = Replay(client="site 1", outcome="does not fit", rounds=(1,), round=1, off=0.8)
-BROKEN = Failed(attack="max_entropy", client="site 1", attribute="black", error="ValueError")
+BROKEN = Failed(
+    attack="max_entropy",
+    client="site 1",
+    attribute="black",
+    reason="ValueError",
+    error="ValueError",
+)
 
 
 def with_findings(audit: Audit, *findings: Finding, **more: Any) -> Audit:
@@ -47,7 +53,7 @@ def weak(audit: Audit, client: str = "site 1", **changes: Any) -> Finding:
     return one(audit, "model_based_linear", client, **changes)
 
 
-def pooled_row(audit: Audit, attack: str, attribute: str | None, **changes: Any) -> Pooled:
+def pooled_row(audit: Audit, attack: str, attribute: str | None, **changes: Any) -> Finding:
     row = next(p for p in audit.pooled if (p.attack, p.attribute) == (attack, attribute))
     return row.model_copy(update=changes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ from overheard.cli.options import Describing, Grant, Run, Seed, TrustCode, optio
 
 if TYPE_CHECKING:
     from overheard.evaluation.audit import AuditOptions
+    from overheard.evaluation.checkpoint import Checkpoint
     from overheard.evaluation.record import Audit
-    from overheard.evaluation.resume import Kept
     from overheard.transcript.store import Recording
     from overheard.transcript.threat import Threat
 
@@ -90,25 +90,29 @@ def audit(options: Options) -> None:
     same command goes on and ends the same. Exits 3 where an attack failed: the others are
     written, and the report lists which one and how.
     """
-    from overheard.evaluation.compare import HITS
-    from overheard.evaluation.resume import AUDIT, asking, finish, finished, unfinished
+    from overheard.evaluation.audit import PIECE
+    from overheard.evaluation.checkpoint import asking, finish, unfinished
+    from overheard.evaluation.compare import HITS, hits_json
+    from overheard.evaluation.record import AUDIT, read_audit
     from overheard.files import replace_durably
     from overheard.report.html import render
 
     run, out = options.run, options.out
     with unfinished(out) as work, _sound(run, options.ignore_damage, work) as (left, damage):
         with described(left, options.description, options.trust_code, work, run) as recording:
-            kept = asking(work, _asked(options, recording, damage))
-            record = finished(work)
-            if record is None:
+            kept = asking(work, _asked(options, recording, damage), PIECE)
+            if (out / AUDIT).exists():  # it was stopped at its very end
+                record = read_audit(out / AUDIT)
+            else:
                 if options.workers > 1 or options.ray:
                     _share_out(recording, options, kept)
                 record = run_audit(recording, options, kept)
-                run_ = record.run.model_copy(update={"damage": damage})
-                record = record.model_copy(update={"run": run_})
+                about = record.run.model_copy(update={"damage": damage})
+                record = record.model_copy(update={"run": about})
         page = out / PAGE
         replace_durably(page, render(record, show_records=options.show_records).encode())
-        finish(work, record, options.keep_hits)
+        private = {HITS: hits_json(kept.everything())} if options.keep_hits else {}
+        finish(work, AUDIT, record.to_json(), private)
     summary(record)
     terminal.wrote("audit", out / AUDIT)
     terminal.wrote("report", page)
@@ -126,7 +130,7 @@ def _asked(options: Options, recording: Recording, damage: tuple[str, ...]) -> d
     """What the answer depends on: an unfinished audit goes on if it was asked the same."""
     from importlib.metadata import version
 
-    from overheard.evaluation.resume import fingerprint
+    from overheard.evaluation.checkpoint import fingerprint
 
     given = asdict(options) | {"seed": options.seed or 0}
     for name in ("run", "out", "ignore_damage", "workers", "ray", "description", "trust_code"):
@@ -161,7 +165,7 @@ def _sound(run: Path, ignore_damage: bool, work: Path) -> Iterator[tuple[Path, t
     yield folder / run.resolve().name, missing
 
 
-def _share_out(recording: Recording, options: Options, kept: Kept) -> None:
+def _share_out(recording: Recording, options: Options, kept: Checkpoint) -> None:
     """Let workers do what can be done of the audit client by client; what they find is kept."""
     from overheard.programs.trusted import trusted
     from overheard.workers import in_processes, on_cluster
@@ -181,20 +185,18 @@ def _share_out(recording: Recording, options: Options, kept: Kept) -> None:
 def _one_share(
     recording: Recording,
     options: Options,
-    kept: Kept,
+    kept: Checkpoint,
     known: tuple[str, ...],
     share: tuple[int, int],
 ) -> None:
     """What one worker does: its part of the attacks and replays, without the curves."""
-    from dataclasses import replace
-
-    from overheard.evaluation.audit import audit as attacks_alone
+    from overheard.evaluation.audit import audit as part
     from overheard.programs.trusted import trust
 
     for factory in known:
         trust(factory)
     adversary, chosen, how = _chosen(options)
-    attacks_alone(recording, adversary, *chosen, replace(how, share=share), kept)
+    part(recording, adversary, *chosen, replace(how, share=share, rounds=False, ladder=False), kept)
 
 
 def _chosen(
@@ -217,18 +219,14 @@ def _chosen(
     return adversary, (options.attack, options.client, options.target), how
 
 
-def run_audit(recording: Recording, options: Options, kept: Kept | None = None) -> Audit:
+def run_audit(recording: Recording, options: Options, kept: Checkpoint | None = None) -> Audit:
     """The audit itself, behind a bar."""
-    from dataclasses import replace
-
     from overheard.errors import ChooseAnotherAttack
-    from overheard.evaluation.complete import audit as whole_audit
-    from overheard.evaluation.resume import NOTHING_KEPT
+    from overheard.evaluation.audit import audit as whole_audit
 
     adversary, chosen, how = _chosen(options)
     with terminal.steps("auditing") as show:
-        how = replace(how, progress=show)
-        record = whole_audit(recording, adversary, *chosen, how, kept or NOTHING_KEPT)
+        record = whole_audit(recording, adversary, *chosen, replace(how, progress=show), kept)
     if not record.findings and not record.failed:
         reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
         raise ChooseAnotherAttack(
@@ -241,7 +239,7 @@ def summary(record: Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
     from overheard.report.model import ladders
     from overheard.report.verdict import headline, replay_words
-    from overheard.report.words import failures, of, together
+    from overheard.report.words import failures, of, rung, together
 
     def percent(share: float | None) -> str:
         return "" if share is None else f"{share:.1%}"
@@ -271,8 +269,8 @@ def summary(record: Audit, title: str = "") -> None:
                 r.rung,
                 "not measured" if r.flag else percent(r.value),
                 percent(r.imputation),
-                str(r.certain),
-                r.words,
+                str(r.calibration.certain) if r.calibration else "",
+                rung(r.rung),
             )
             for r in one.rungs
         ]

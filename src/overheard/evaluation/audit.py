@@ -5,37 +5,61 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from importlib.metadata import version
+from math import inf
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
-from overheard.errors import FixConfig, FixData, ListenLonger
-from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, check_budget, scope, silent
+from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
 from overheard.evaluation.baselines import Imputer
-from overheard.evaluation.calibration import calibration, joined
-from overheard.evaluation.decision import pooled_evidence, share_p_value, smaller_p_value
-from overheard.evaluation.intervals import clustered_interval
-from overheard.evaluation.notes import notes_of
-from overheard.evaluation.record import AttackInfo, Audit, Failed, Finding, Pooled, Run, Skipped
+from overheard.evaluation.checkpoint import (
+    NOT_RUN,
+    Checkpoint,
+    Progress,
+    attempt,
+    check_budget,
+    silent,
+)
+from overheard.evaluation.ladder import by_knowledge, by_rounds
+from overheard.evaluation.record import (
+    AttackInfo,
+    Audit,
+    Failed,
+    Finding,
+    Replay,
+    Run,
+    Skipped,
+    few,
+    first_wrong,
+)
 from overheard.evaluation.replay import replays
-from overheard.evaluation.resume import NOTHING_KEPT, Kept
-from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, Scoring, answers_in, scorer_of
+from overheard.evaluation.scoring import (
+    ALL_CLIENTS,
+    Scored,
+    Scorer,
+    Scoring,
+    answers_in,
+    pooled,
+    scorer_of,
+)
 from overheard.foreign.limits import check
 from overheard.programs.program import Told
-from overheard.questions.question import Metric, by_question, grouped
+from overheard.programs.records import Codes, OneHot, Records
+from overheard.questions.question import by_question, grouped
 from overheard.transcript.kind import EVERYBODY, told_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
-from overheard.transcript.view import Attack, View, launch, observe
+from overheard.transcript.view import Attack, View, in_the_clear, launch, observe
 
-Array = NDArray[np.float64]
 UNSCORED = "truth/ has no records of this client, so a guess about it cannot be scored"
 SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
+PIECE = Scored | Skipped | Failed | Finding | Replay
+"""What an audit keeps while it is not finished."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +68,17 @@ class AuditOptions:
 
     ``slow``: attacks that search for minutes run also when they are not named; otherwise they are
     listed as skipped. ``budget``: seconds for each attack on each client, after which it is ended
-    and listed as skipped (`evaluation.attempt.within` says how). ``rows``: put the row numbers of
-    the records known beyond 99% into the record, a few per client; by default it holds nothing
+    and listed as skipped (`evaluation.checkpoint.within` says how). ``rows``: put the row numbers
+    of the records known beyond 99% into the record, a few per client; by default it holds nothing
     about single records. ``progress``: told what begins, how many steps are done and how many there
     are.
 
-    ``share``: only every n-th (target, client) and every n-th replay, from the k-th on, as (k, n):
-    several processes that keep what they find in one place do an audit together. ``imputer``: what
-    was fitted for the imputation baselines already, of the same recording and seed.
+    ``rounds``: ask also what the first rounds alone would have told; ``ladder``: and what
+    adversaries learn who know less and less of the clients (`evaluation.ladder`), of whose columns
+    ``demographics`` are in registers (none named: those that are called so).
 
-    Of the whole audit only (`evaluation.complete`): ``rounds``, what the first rounds alone would
-    have told; ``ladder``, what adversaries learn who know less and less of the clients
-    (`evaluation.rungs`), of whose columns ``demographics`` are in registers (none named: those that
-    are called so).
+    ``share``: only every n-th (target, client) and every n-th replay, from the k-th on, as (k, n):
+    several processes that keep what they find in one place do an audit together.
     """
 
     seed: int = 0
@@ -64,23 +86,69 @@ class AuditOptions:
     budget: float | None = None
     rows: bool = False
     progress: Progress = field(default_factory=lambda: silent)
-    rounds: bool = True
+    rounds: bool = False
     ladder: bool = False
     demographics: tuple[str, ...] = ()
     share: tuple[int, int] = (0, 1)
-    imputer: Imputer | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an audit is asked, and what all of its parts share. ``named``: the attacks that were
+    asked for by name, and hence run however slow they are."""
+
+    recording: Recording
+    threat: Threat
+    attacks: tuple[Attack, ...]
+    named: bool
+    clients: tuple[str, ...]
+    targets: tuple[Target, ...]
+    options: AuditOptions
+    kept: Checkpoint
+    recipe: Told
+
+    @cached_property
+    def truth(self) -> Mapping[str, Records]:
+        return self.recording.truth()
+
+    @cached_property
+    def scoring(self) -> Scoring:
+        return Scoring(self.options.rows, Imputer(self.options.seed))
+
+    def case(self, target: Target, client: str) -> tuple[View, Scorer]:
+        """What the adversary holds of a client, and what scores its guesses."""
+        view = observe(self.recording, self.threat, target, client)
+        answers, seed = answers_in(self.recording, target), self.options.seed
+        return view, scorer_of(self.recipe, self.truth, target, view, seed, answers, self.scoring)
+
+    def target_of(self, found: Finding) -> Target:
+        """What a finding is about."""
+        about = (found.question, found.attribute)
+        return next(t for t in self.targets if (t.question, t.column or None) == about)
+
+    @staticmethod
+    def key_of(attack: Attack) -> str:
+        """What an attack's results are kept under: its name and, where they are its own,
+        settings."""
+        usual = all_attacks().get(attack.name)
+        return attack.name if usual is not None and attack == usual() else repr(attack)
+
+    @staticmethod
+    def skip(attack: Attack, client: str, target: Target, reason: str) -> Skipped:
+        whom, what = client or ALL_CLIENTS, target.column or None
+        return Skipped(attack=attack.name, client=whom, attribute=what, reason=reason)
 
 
 def audit(
     recording: Recording,
     threat: Threat,
-    attacks: Iterable[str | Attack] = (),
-    clients: Iterable[str] = (),
-    targets: Iterable[str] = (),
+    attacks: Iterable[str | Attack] | None = None,
+    clients: Iterable[str] | None = None,
+    targets: Iterable[str] | None = None,
     options: AuditOptions = AuditOptions(),
-    kept: Kept = NOTHING_KEPT,
+    kept: Checkpoint | None = None,
 ) -> Audit:
-    """Audit a recording under a threat model; empty selections mean everything there is.
+    """Audit a recording under a threat model; None, or nothing selected, means all there are.
 
     ``attacks``: names, or attacks with settings of their own (``LearnedMap(epochs=50)``). One that
     ends in an error is listed as failed, and the others run. ``kept``: what an audit with the same
@@ -88,9 +156,61 @@ def audit(
 
     Same recording, selection and seed: the same record, the measured seconds aside, and what a
     budget ends.
+
+        recording = overheard.Recording.open("run")
+        record = overheard.audit(recording, overheard.threat_named("eavesdropper"), targets=["sex"])
+        record.level, record.secrets
     """
-    seed, budget, progress = options.seed, options.budget, options.progress
-    check_budget(budget)
+    chosen = (tuple(attacks or ()), tuple(clients or ()), tuple(targets or ()))
+    asked = _asked(recording, threat, *chosen, options, kept or Checkpoint())
+    outcomes = _attacked(asked)
+    scored = [outcome for outcome in outcomes if isinstance(outcome, Scored)]
+    unscored = [outcome for outcome in outcomes if not isinstance(outcome, Scored)]
+    ran = {s.finding.attack for s in scored} | {u.attack for u in unscored}
+    used = [a for a in asked.attacks if a.name in ran]
+    findings, over_all = pooled(scored, frozenset(a.name for a in used if listens(a)))
+    alone = any(not t.asked.together for t in asked.targets)
+    these = (recording, asked.recipe, asked.truth, asked.clients, options.seed)
+    record = Audit(
+        run=_run(asked),
+        attacks=tuple(_info(a) for a in used),
+        findings=findings,
+        pooled=over_all,
+        skipped=tuple(u for u in unscored if isinstance(u, Skipped)),
+        failed=tuple(u for u in unscored if isinstance(u, Failed)),
+        replays=replays(*these, asked.kept, options.share) if alone else (),
+        notes=notes_of(recording, findings),
+    )
+    more: dict[str, tuple[Any, ...]] = {}
+    if options.rounds:
+        more["curves"] = tuple(by_rounds(asked, record))
+    if options.ladder:
+        more["ladder"] = tuple(by_knowledge(asked, record, scored))
+    return _with(record, more) if more else record
+
+
+def _with(record: Audit, more: Mapping[str, tuple[Any, ...]]) -> Audit:
+    """The record and these parts, the unanswered ones where they belong."""
+    parts = [part for of in more.values() for part in of]
+    made: dict[str, Any] = {
+        name: tuple(part for part in of if isinstance(part, Finding)) for name, of in more.items()
+    }
+    made["skipped"] = (*record.skipped, *(p for p in parts if isinstance(p, Skipped)))
+    made["failed"] = (*record.failed, *(p for p in parts if isinstance(p, Failed)))
+    return record.model_copy(update=made)
+
+
+def _asked(
+    recording: Recording,
+    threat: Threat,
+    attacks: tuple[str | Attack, ...],
+    clients: tuple[str, ...],
+    targets: tuple[str, ...],
+    options: AuditOptions,
+    kept: Checkpoint,
+) -> Asked:
+    """The selection, checked."""
+    check_budget(options.budget)
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to audit")
     recipe = told_of(recording)
@@ -98,80 +218,21 @@ def audit(
         raise FixConfig(
             f"{recording.path}: has no training recipe, without which nothing is scored"
         )
-    truth = recording.truth()
-    given = tuple(attacks)
-    chosen = chosen_attacks(given)
-    named = {a.name for a in chosen} if given else set()
-    names, asked = tuple(clients) or recording.clients, targets_in(recording.targets)
-    if unknown := set(names) - set(recording.clients):
+    if unknown := set(clients) - set(recording.clients):
         them = ", ".join(recording.clients)
         raise FixConfig(f"no client {min(unknown)!r}; the clients are {them}")
-    if keys := tuple(targets):
-        asked = chosen_targets(asked, keys, "the recording")
-    whole = {t for t in asked if t.asked.together}
-    how = Scoring(options.rows, options.imputer or Imputer(seed))
-    outcomes: list[Scored | Skipped | Failed] = []
-    steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
-    first, every = options.share
-    steps = steps[first::every]
-    attacking = by_question(chosen)
-    about = {t: attacking.get(t.question, []) for t in asked}
-    sizes = {c: len(truth[c]) for c in names if c in truth}
-    check("outcomes", sum(len(about[t]) for t, _ in steps), recording.path, FixConfig)
-    asking = {a.name for of in about.values() for a in of}
-    progress(scope([*sizes.values()], len(recording.rounds), len(asking)), 0, len(steps))
-    for done, (target, client) in enumerate(steps):
-        step, matching = f"{target.key} of {client or ALL_CLIENTS}", about[target]
-        progress(step, done, len(steps))
-        if not matching:
-            continue
-        known = [kept.outcome(target.key, client, key_of(a)) for a in matching]
-        there = [outcome for outcome in known if outcome]
-        if len(there) == len(known):
-            outcomes += there
-            continue
-        if client in recording.clients and client not in truth:
-            outcomes += [_skip(a, client, target, UNSCORED) for a in matching]
-            continue
-        try:
-            view = observe(recording, threat, target, client)
-            answers = answers_in(recording, target)
-            scorer = scorer_of(recipe, truth, target, view, seed, answers, how)
-        except (ListenLonger, FixData) as error:
-            outcomes += [_skip(a, client, target, str(error)) for a in matching]
-            continue
-        for attack, outcome in zip(matching, known, strict=True):
-            if outcome is None:
-                run = options.slow or attack.name in named or not is_slow(attack)
-                if run and listens(attack):  # guesses take no time
-                    progress(f"{step}: {attack.name}", done, len(steps))
-                outcome = _outcome(attack, view, scorer, target, seed, run, budget)
-                kept.keep(outcome, target.key, client, key_of(attack))
-            outcomes.append(outcome)
-    progress("done", len(steps), len(steps))
-    scored = [outcome for outcome in outcomes if isinstance(outcome, Scored)]
-    unscored = [outcome for outcome in outcomes if not isinstance(outcome, Scored)]
-    asked_of = {s.finding.attack for s in scored} | {u.attack for u in unscored}
-    used = [a for a in chosen if a.name in asked_of]
-    listening = frozenset(a.name for a in used if listens(a))
-    findings, pooled = together(scored, listening)
-    these = (recording, recipe, truth, names, seed, kept, options.share)
-    replayed = replays(*these) if whole < {*asked} else ()
-    return Audit(
-        run=_run(recording, threat, recipe, seed),
-        attacks=tuple(_info(a) for a in used),
-        findings=findings,
-        pooled=pooled,
-        skipped=tuple(u for u in unscored if isinstance(u, Skipped)),
-        failed=tuple(u for u in unscored if isinstance(u, Failed)),
-        replays=replayed,
-        notes=notes_of(recording, findings),
+    there = targets_in(recording.targets)
+    return Asked(
+        recording,
+        threat,
+        tuple(chosen_attacks(attacks)),
+        bool(attacks),
+        clients or recording.clients,
+        tuple(chosen_targets(there, targets, "the recording") if targets else there),
+        options,
+        kept,
+        recipe,
     )
-
-
-def key_of(attack: Attack) -> str:
-    """What an attack's results are kept under: its name and, where they are its own, settings."""
-    return attack.name if attack == all_attacks().get(attack.name, object)() else repr(attack)
 
 
 def chosen_attacks(attacks: Iterable[str | Attack]) -> list[Attack]:
@@ -183,133 +244,70 @@ def chosen_attacks(attacks: Iterable[str | Attack]) -> list[Attack]:
     return chosen
 
 
-def _outcome(
-    attack: Attack,
-    view: View,
-    scorer: Scorer,
-    target: Target,
-    seed: int,
-    wanted: bool,
-    budget: float | None,
-) -> Scored | Skipped | Failed:
-    if not wanted:
-        return _skip(attack, view.client, target, SLOW)
+def _attacked(asked: Asked) -> list[Scored | Skipped | Failed]:
+    """Every attack on every target and client that it is about."""
+    recording, options = asked.recording, asked.options
+    whom = {t: (EVERYBODY,) if t.asked.together else asked.clients for t in asked.targets}
+    first, every = options.share
+    steps = [(t, c) for t in asked.targets for c in whom[t]][first::every]
+    attacking = by_question(asked.attacks)
+    count = sum(len(attacking.get(t.question, [])) for t, _ in steps)
+    check("outcomes", count, recording.path, FixConfig)
+    outcomes: list[Scored | Skipped | Failed] = []
+    options.progress(_scope(asked), 0, len(steps))
+    for done, (target, client) in enumerate(steps):
+        step, attacks = f"{target.key} of {client or ALL_CLIENTS}", attacking.get(target.question)
+        options.progress(step, done, len(steps))
+        keys = [(target.key, client, asked.key_of(a)) for a in attacks or ()]
+        known = [asked.kept.read("outcome", *key) for key in keys]
+        if not attacks or all(known):
+            outcomes += [one for found in known if found for one in found]
+            continue
+        try:
+            if client in recording.clients and client not in asked.truth:
+                raise FixData(UNSCORED)
+            view, scorer = asked.case(target, client)
+        except (ListenLonger, FixData) as error:
+            outcomes += [asked.skip(a, client, target, str(error)) for a in attacks]
+            continue
+        for attack, key in zip(attacks, keys, strict=True):
+            if listens(attack):  # guesses take no time
+                options.progress(f"{step}: {attack.name}", done, len(steps))
+            run = partial(_outcome, asked, attack, view, scorer)
+            outcomes += asked.kept.made(lambda run=run: [run()], "outcome", *key)  # type: ignore[misc]
+    options.progress("done", len(steps), len(steps))
+    return outcomes
+
+
+def _outcome(asked: Asked, attack: Attack, view: View, scorer: Scorer) -> Scored | Skipped | Failed:
+    """One attack on one client."""
+    if is_slow(attack) and not (asked.options.slow or asked.named):
+        return asked.skip(attack, view.client, view.target, SLOW)
 
     def run() -> Scored:
         begin = time.perf_counter()
-        guess = launch(attack, view, seed)
+        guess = launch(attack, view, asked.options.seed)
         return scorer(attack, guess, time.perf_counter() - begin)
 
-    client, column = view.client or ALL_CLIENTS, target.column or None
+    about = (attack.name, view.client or ALL_CLIENTS, view.target.column or None)
     try:
-        return attempt(run, attack.name, client, column, budget=budget)
+        return attempt(run, *about, budget=asked.options.budget)
     except NOT_RUN as error:
-        return _skip(attack, view.client, target, str(error))
+        return asked.skip(attack, view.client, view.target, str(error))
 
 
-def together(
-    scored: Sequence[Scored], listening: frozenset[str]
-) -> tuple[tuple[Finding, ...], tuple[Pooled, ...]]:
-    """The findings with their p-values, and every attack over all clients together.
-
-    ``listening``: names of what listened; the others are what it is compared with.
-    """
-    tested = _tested(scored, listening)
-    return tuple(s.finding for s in tested), tuple(_pool(tested, listening))
-
-
-def _tested(scored: Sequence[Scored], listening: frozenset[str]) -> list[Scored]:
-    """Losses and errors with their p-values: against everybody on the same client who does not
-    listen, and, for the client's own model, against what still counts as it."""
-    guesses = (s for s in scored if s.finding.attack not in listening)
-    free = grouped(guesses, lambda s: (s.finding.topic, s.finding.client))
-    tested = []
-    for s in scored:
-        found = s.finding
-        if not found.measure.share and not found.flag:
-            against = [guess.units for guess in free.get((found.topic, found.client), [])]
-            p = _p_value(found.measure, s.units, s.imputed, against)
-            s = replace(s, finding=found.model_copy(update={"p_value": p}))
-        tested.append(s)
-    return tested
+def _scope(asked: Asked) -> str:
+    """What the time depends on."""
+    sizes = [len(asked.truth[c]) for c in asked.clients if c in asked.truth]
+    few, many = min(sizes, default=0), max(sizes, default=0)
+    records = f"{many:,}" if few == many else f"{few:,} to {many:,}"
+    questions, rounds = {t.question for t in asked.targets}, len(asked.recording.rounds)
+    attacks = sum(a.question in questions for a in asked.attacks)
+    return f"{len(sizes):,} clients of {records} records, {rounds:,} rounds, {attacks} attacks"
 
 
-def _p_value(
-    metric: Metric, units: Array, imputed: Array | None, free: Sequence[Array]
-) -> float | None:
-    """That the scores leak no more than the limit, and those of everybody who does not listen."""
-    against: list[Array | float] = [*free, *([] if imputed is None else [imputed])]
-    against += [] if metric.limit is None else [metric.limit]
-    turned = -metric.sign
-    return max((smaller_p_value(turned * units, turned * than) for than in against), default=None)
-
-
-def _pool(scored: Sequence[Scored], listening: frozenset[str]) -> Iterable[Pooled]:
-    groups = grouped(scored, lambda s: (s.finding.topic, s.finding.attack))
-    guessed = [(key[0], of) for key, of in groups.items() if key[1] not in listening]
-    free = [(topic, {m.finding.client: m.units for m in of}) for topic, of in guessed]
-    for (topic, attack), members in groups.items():
-        reliable = [m for m in members if not m.finding.flag]
-        pooled = _pooled(attack, reliable or members, [own for t, own in free if t == topic])
-        flag = "" if reliable else members[0].finding.flag
-        yield pooled.model_copy(update={"flagged": len(members) - len(reliable), "flag": flag})
-
-
-def _pooled(attack: str, members: Sequence[Scored], free: Sequence[Mapping[str, Array]]) -> Pooled:
-    first, metric = members[0].finding, members[0].finding.measure
-    if first.topic.together:  # there is nothing to pool
-        own = first.model_dump(include=set(Pooled.model_fields) - {"flag", "overconfident"})
-        return Pooled(**own, clients=first.n)
-    units = np.concatenate([m.units for m in members])
-    value = float(units.mean())
-    low, high = clustered_interval([m.units for m in members], share=metric.hits)
-    low = max(low, 0.0)
-    posteriors = [m.posterior for m in members if m.posterior is not None]
-    imputed = [m.imputed for m in members if m.imputed is not None]
-    by_imputation = np.concatenate(imputed) if len(imputed) == len(members) else None
-    contradicted = [m.finding.overconfident for m in members if m.finding.overconfident]
-    told: dict[str, Any] = {
-        "imputation": None if by_imputation is None else float(by_imputation.mean()),
-        "overconfident": next(iter(contradicted), ""),
-        "calibration": calibration(joined(posteriors), bins=True) if posteriors else None,
-    }
-    if metric.share:
-        sizes = np.array([m.finding.n for m in members])
-        majority = float(np.average([m.finding.majority or 0.0 for m in members], weights=sizes))
-        told |= {"majority": majority, "lift": value - max(majority, told["imputation"] or 0.0)}
-        gains = [m.finding.evidence for m in members]
-        whole = [gain for gain in gains if gain is not None]
-        told["evidence"] = sum(whole) if len(whole) == len(gains) else None
-        # of many chances the binomial of their mean has the longest tail (Hoeffding 1956)
-        chances = [max(m.finding.majority or 0.0, m.finding.imputation or 0.0) for m in members]
-        chance = float(np.average(chances, weights=sizes))
-        claims = bool(whole) or bool(contradicted)
-        bits = pooled_evidence(gains) if claims else None
-        if metric.hits:
-            told["p_value"] = share_p_value(int(units.sum()), len(units), chance, bits)
-    else:
-        told["lift"] = None if by_imputation is None else metric.gain(value, told["imputation"])
-        clients = [m.finding.client for m in members]
-        guesses = [
-            np.concatenate([own[c] for c in clients]) for own in free if set(clients) <= set(own)
-        ]
-        told["p_value"] = _p_value(metric, units, by_imputation, guesses)
-    return Pooled(
-        attack=attack,
-        question=first.question,
-        attribute=first.attribute,
-        metric=first.metric,
-        value=value,
-        low=min(low, value),
-        high=max(high, value),
-        clients=len(members),
-        n=len(units),
-        **told,
-    )
-
-
-def _run(recording: Recording, threat: Threat, recipe: Told, seed: int) -> Run:
-    about = recording.about
+def _run(asked: Asked) -> Run:
+    recording, threat, about = asked.recording, asked.threat, asked.recording.about
     return Run(
         recording=recording.path.name,
         data=str(about.get("data", "")),
@@ -320,8 +318,8 @@ def _run(recording: Recording, threat: Threat, recipe: Told, seed: int) -> Run:
         threat=threat.name,
         threat_words=threat.words,
         knows=tuple(sorted(kind.name for kind in threat.grants)),
-        recipe=recipe.model_dump(mode="json"),
-        seed=seed,
+        recipe=asked.recipe.model_dump(mode="json"),
+        seed=asked.options.seed,
         software={name: version(name) for name in ("overheard", "numpy", "scipy", "scikit-learn")},
     )
 
@@ -332,6 +330,129 @@ def _info(attack: Attack) -> AttackInfo:
     return AttackInfo(**shared, needs=needs, words=words(attack), equation=equation(attack))
 
 
-def _skip(attack: Attack, client: str, target: Target, reason: str) -> Skipped:
-    whom, what = client or ALL_CLIENTS, target.column or None
-    return Skipped(attack=attack.name, client=whom, attribute=what, reason=reason)
+# ------------------------------ what must be known to read the numbers
+
+
+def notes_of(recording: Recording, findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Of the recording first, then of what was found."""
+    return (
+        *in_the_clear(recording).sentences(),
+        *promise_notes(recording),
+        *(["The recording was not closed: its recorder was stopped."] * (not recording.closed)),
+        *range_notes(findings),
+        *rank_notes(findings),
+        *flag_notes(findings),
+    )
+
+
+def range_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """In words, once per secret that is a number cut into ranges: which, and what is right."""
+    said = dict.fromkeys((f.attribute, f.details.get("right_is")) for f in findings)
+    return tuple(
+        f"{secret} is a number: a guess counts as right if it names {right}."
+        for secret, right in said
+        if right
+    )
+
+
+def rank_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """In words, once per secret: where there were fewer equations than unknown values."""
+    known = [f for f in findings if {"rank", "unknowns"} <= f.details.keys()]
+    shares = {f.key: float(f.details["rank"]) / max(float(f.details["unknowns"]), 1) for f in known}
+    too_few = (f for f in known if shares[f.key] < 1)
+    notes = []
+    for secret, members in grouped(too_few, lambda f: f.attribute or f.question).items():
+        fewest = min(members, key=lambda f: shares[f.key])
+        attacks = ", ".join(dict.fromkeys(f.attack for f in members))
+        clients = len({f.client for f in members})
+        notes.append(
+            f"{secret}: fewer independent equations than unknown values were heard at {clients} "
+            f"client(s) ({attacks}; {fewest.details['rank']} for {fewest.details['unknowns']} at "
+            f"{fewest.client}). What is said of single records there is likely, not proven."
+        )
+    return tuple(notes)
+
+
+def flag_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """In words, once per attack, secret and reason: whose findings flag themselves."""
+    flagged = (found for found in findings if found.flag)
+    groups = grouped(flagged, lambda f: (f.attack, f.attribute, f.flag.partition(":")[0]))
+    notes = []
+    for (attack, about, _), members in groups.items():
+        secret = f" on {about}" if about else ""
+        notes.append(
+            f"{attack}{secret} flags its own answer for {few([str(f.client) for f in members])}: "
+            f"{members[0].flag}."
+        )
+    return tuple(notes)
+
+
+class _Promise(BaseModel):
+    """What a client promises its records: epsilon for their presence, and for their values
+    (``changed``), where it is bounded at all."""
+
+    epsilon: float | None
+    delta: float
+    changed: float | None = None
+    words: str
+
+
+def promise_notes(recording: Recording) -> tuple[str, ...]:
+    """The promise to the records of the client that is promised least, and what it leaves out; none
+    if there is none. Epsilons at different deltas are not compared: one promise for each delta."""
+    content = recording.side("PrivacyBudget")
+    if not content:
+        return ()
+    try:
+        promises = TypeAdapter(dict[str, _Promise]).validate_python(content)
+    except ValidationError as error:
+        raise FixRecording(
+            f"{recording.side_folder}: PrivacyBudget is not what the format says "
+            f"({first_wrong(error)}); record again"
+        ) from error
+    by_delta = grouped(promises.items(), lambda item: item[1].delta).values()
+    said = tuple(_least(same, len(promises)) for same in by_delta)
+    bounded = any(promise.epsilon is not None for promise in promises.values())
+    return (*said, *(_left_out(told_of(recording)) if bounded else ()))
+
+
+def _least(promises: Sequence[tuple[str, _Promise]], clients: int) -> str:
+    """Of the promises at one delta the weakest, in a sentence."""
+    client, worst = max(promises, key=lambda p: inf if p[1].epsilon is None else p[1].epsilon)
+    among = f"of {len(promises)}" + (" at this delta" if len(promises) < clients else "")
+    whose = f"client {client}, promised the least {among}" if clients > 1 else client
+    if worst.epsilon is None:
+        return f"Differential privacy: none is promised to a record ({worst.words}; {whose})."
+    values = "" if worst.changed is None else f" and {worst.changed:.3g} for its values"
+    return (
+        f"Differential privacy promised to a record: epsilon {worst.epsilon:.3g} for its presence"
+        f"{values}, at delta {worst.delta:.3g} ({worst.words}; {whose})."
+    )
+
+
+def _left_out(recipe: Told | None) -> tuple[str, ...]:
+    """What everybody is told of the records besides the updates, and no epsilon counts."""
+    if recipe is None:
+        return ()
+    plain = (0.0, 1.0)
+    blocks = recipe.encoding.blocks
+    scaled = [b.column for b in blocks if not isinstance(b, OneHot) and (b.shift, b.scale) != plain]
+    listed = [b.column for b in blocks if isinstance(b, OneHot | Codes)]
+    target = recipe.target
+    if target.classes:
+        listed.append(target.column)
+    elif (target.shift, target.scale) != plain:
+        scaled.append(target.column)
+    parts = []
+    if scaled:
+        parts.append(f"the means and scales of {few(scaled)}")
+    if listed:
+        parts.append(f"the lists of values of {few(listed)}")
+    if not parts:
+        return ()
+    return (
+        f"This epsilon does not count what the recipe publishes: {' and '.join(parts)}. It holds "
+        "only where these were chosen without looking at the records (data-independent); computed "
+        "from the records they are exact, and with everybody else's records one person's values "
+        "follow from them.",
+    )

@@ -33,12 +33,10 @@ def majority_share(column: NDArray[Any], values: tuple[Value, ...]) -> float:
 @dataclass(frozen=True)
 class Imputed:
     """What imputation guesses: which records it gets right, and log2 of the probability that it
-    gives to each record's true value. ``prior``: the same of what the adversary knows before
-    listening, where auxiliary records tell it something."""
+    gives to each record's true value."""
 
     hits: Array
     log2: Array
-    prior: Array | None = None
 
 
 class Imputer:
@@ -140,11 +138,11 @@ def best_imputation(
     wanted = positions(column, values)
     p = imputed_prior(view)
     log2 = np.log2(p[np.arange(len(wanted)), wanted])
-    own = Imputed(np.asarray(p.argmax(axis=1) == wanted, dtype=np.float64), log2, log2)
+    own = Imputed(np.asarray(p.argmax(axis=1) == wanted, dtype=np.float64), log2)
     if others is None:
         return own
     hits = max(own.hits, others.hits, key=np.mean)
-    return Imputed(hits, max(own.log2, others.log2, key=np.mean), log2)
+    return Imputed(hits, max(own.log2, others.log2, key=np.mean))
 
 
 def _public(recipe: Told, records: Records, secret: tuple[str, ...]) -> Array:

@@ -17,6 +17,11 @@ messages the declared recipe does not reproduce may be exposed all the same: ans
 against the truth, and a wrong recipe only makes them worse. Simulated audits in which there is
 nothing to learn: ``experiments/robustness/null_audits.py``.
 
+Intervals are 95% ones. Shares of one client's records: Wilson's score interval, which keeps its
+coverage near 0 and 1 where a bootstrap collapses to a point. Other means: bootstrap over records.
+Several clients: a random effect per client, because records of one client err together. How often
+each contains the truth is measured by ``experiments/robustness/simulations.py``.
+
 Each look has one p-value (`share_p_value` and the three after it). The null hypothesis is always
 that the answer is no better than guessing without listening.
 
@@ -30,17 +35,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logit, ndtri
 from scipy.stats import binom, hypergeom
 from scipy.stats import t as student_t
 
 from overheard.questions.question import SKIPPED, Topic, grouped
 
 if TYPE_CHECKING:
-    from overheard.evaluation.record import Audit, Finding, Pooled
+    from overheard.evaluation.record import Audit, Finding
 
 Level = Literal["for comparison", "not measured", "no sign", "unclear", "exposed"]
 COMPARISON: Level = "for comparison"
@@ -56,14 +62,13 @@ ERROR = 0.05
 UNCLEAR_ERROR = 0.15
 """Probability that an audit calls anything unclear or exposed of which nothing was learned."""
 UNFIT = "the declared recipe does not reproduce what the client sent"
-Found = TypeVar("Found", bound="Finding | Pooled")
 
 
-def strongest(found: Iterable[Found]) -> Found | None:
+def strongest(found: Iterable[Finding]) -> Finding | None:
     return max(found, key=lambda f: f.strength, default=None)
 
 
-def best_of(found: Iterable[Found]) -> dict[tuple[str | None, Topic], Found]:
+def best_of(found: Iterable[Finding]) -> dict[tuple[str | None, Topic], Finding]:
     """By client and secret what leaks most, in order of appearance."""
     groups = grouped(found, lambda f: (f.client, f.topic))
     return {key: max(group, key=lambda f: f.strength) for key, group in groups.items()}
@@ -96,12 +101,12 @@ def _topics(audit: Audit) -> list[Topic]:
 
 
 def _secret(
-    topic: Topic, findings: Sequence[Finding], pooled: Sequence[Pooled], exposed: bool
+    topic: Topic, findings: Sequence[Finding], pooled: Sequence[Finding], exposed: bool
 ) -> dict[str, Any]:
     """A `record.Secret`. "No sign" is said of all clients or not at all."""
     about, over_all = ([f for f in rows if f.topic == topic] for rows in (findings, pooled))
     best = {f.client: f for f in best_of(about).values()}
-    worst: Finding | Pooled | None = strongest(about)
+    worst: Finding | None = strongest(about)
     together = strongest(over_all)
     if exposed and (worst is None or worst.level != EXPOSED):
         worst = together
@@ -120,12 +125,12 @@ def _secret(
 
 
 def _levelled(
-    audit: Audit, rows: Sequence[Found], decisions: tuple[Decision, Decision]
-) -> tuple[Found, ...]:
+    audit: Audit, rows: Sequence[Finding], decisions: tuple[Decision, Decision]
+) -> tuple[Finding, ...]:
     listening = audit.listening
     guessed = (f for f in audit.everything if f.attack not in listening)
     free = grouped(guessed, lambda f: (f.topic, f.client))
-    first: list[tuple[Found, float | None, Level, str]] = []
+    first: list[tuple[Finding, float | None, Level, str]] = []
     for f in rows:
         others = [g.value for g in free.get((f.topic, f.client), [])]
         guesses = [*([f.majority] if f.measure.share else others), f.imputation]
@@ -135,7 +140,7 @@ def _levelled(
     lacking, unfit = _lacking(audit, first), audit.unfit
     # told a wrong recipe an attack learns less than it could: what it shows all the same stands
     all_unfit = bool(unfit) and unfit >= {f.client for f in audit.findings}
-    levelled: list[Found] = []
+    levelled: list[Finding] = []
     for f, reference, level, why in first:
         strange = all_unfit if f.client is None else f.client in unfit
         if level == NO_SIGN and _asked(f) in lacking:
@@ -143,12 +148,12 @@ def _levelled(
         elif level in (NO_SIGN, UNCLEAR) and strange:
             level, why = NOT_MEASURED, UNFIT
         new = {"reference": reference, "level": level, "why": why}
-        levelled.append(f.model_copy(update=new))  # type: ignore[arg-type]
+        levelled.append(f.model_copy(update=new))
     return tuple(levelled)
 
 
 def _level(
-    found: Found, reference: float | None, listens: bool, decisions: tuple[Decision, Decision]
+    found: Finding, reference: float | None, listens: bool, decisions: tuple[Decision, Decision]
 ) -> tuple[Level, str]:
     """What a finding shows by itself, and why it is no measurement where it is none."""
     if not listens:
@@ -171,7 +176,7 @@ _Asked = tuple[str, str | None, str | None]
 
 
 def _lacking(
-    audit: Audit, levels: Sequence[tuple[Found, float | None, Level, str]]
+    audit: Audit, levels: Sequence[tuple[Finding, float | None, Level, str]]
 ) -> dict[_Asked, str]:
     """Where one attack could not read a client, and why: what the others did not find there is left
     open, and what none found over all clients (None) too."""
@@ -193,11 +198,11 @@ def _lacking(
     return found
 
 
-def _asked(found: Finding | Pooled) -> _Asked:
+def _asked(found: Finding) -> _Asked:
     return found.question, found.attribute, found.client
 
 
-def _flagged(found: Finding | Pooled) -> str:
+def _flagged(found: Finding) -> str:
     return f"{found.attack} flags its own answer: {found.flag}"
 
 
@@ -207,11 +212,11 @@ class Decision:
     absent where nothing is exposed."""
 
     topics: Mapping[Topic, float]
-    clients: Mapping[tuple[Topic, str], float]
+    clients: Mapping[tuple[Topic, str | None], float]
 
-    def exposed(self, found: Finding | Pooled) -> bool:
+    def exposed(self, found: Finding) -> bool:
         """Is this finding one of those that show exposure?"""
-        alone = self.clients.get((found.topic, found.client or ""))
+        alone = self.clients.get((found.topic, found.client))
         level = self.topics.get(found.topic) if found.client is None else alone
         return level is not None and found.p_value is not None and found.p_value <= level
 
@@ -220,7 +225,7 @@ def decide(audit: Audit, error: float = ERROR) -> Decision:
     """What the audit's findings show together, if it may err with this probability."""
     listening = audit.listening
     doubted: Counter[tuple[Topic, str]] = Counter()
-    leaves: dict[Topic, dict[str, list[float]]] = {}
+    leaves: dict[Topic, dict[str | None, list[float]]] = {}
     for found in audit.findings:
         if found.attack not in listening or found.flag:
             doubted[found.topic, found.attack] += 1
@@ -234,7 +239,7 @@ def decide(audit: Audit, error: float = ERROR) -> Decision:
             attacks[topic].append(p)
     level = dict.fromkeys(leaves, error / max(len(leaves), 1))
     topics: dict[Topic, float] = {}
-    clients: dict[tuple[Topic, str], float] = {}
+    clients: dict[tuple[Topic, str | None], float] = {}
     waiting = list(leaves)
     while True:
         found_one = next((t for t in waiting if _whole(leaves[t], attacks[t]) <= level[t]), None)
@@ -249,7 +254,7 @@ def decide(audit: Audit, error: float = ERROR) -> Decision:
                 level[other] += level[found_one] / len(waiting)
 
 
-def _whole(leaves: Mapping[str, list[float]], pooled: list[float]) -> float:
+def _whole(leaves: Mapping[str | None, list[float]], pooled: list[float]) -> float:
     """The test of a secret over all clients: of its pooled findings or, without any, of the
     clients one by one."""
     if pooled:
@@ -257,9 +262,9 @@ def _whole(leaves: Mapping[str, list[float]], pooled: list[float]) -> float:
     return min(min(ps) * len(ps) for ps in leaves.values()) * len(leaves)
 
 
-def _holm(leaves: Mapping[str, list[float]], level: float) -> dict[str, float]:
+def _holm(leaves: Mapping[str | None, list[float]], level: float) -> dict[str | None, float]:
     """The clients rejected by Holm's method, each with the bar that one of its attacks passed."""
-    rejected: dict[str, float] = {}
+    rejected: dict[str | None, float] = {}
     order = sorted(leaves.items(), key=lambda item: min(item[1]) * len(item[1]))
     for done, (client, ps) in enumerate(order):
         bar = level / (len(order) - done)
@@ -325,3 +330,134 @@ def found_p_value(found: int, accused: int, positives: int, clients: int) -> flo
     """That accusing so many clients at random finds so many of those that have the property:
     Fisher's exact test."""
     return float(hypergeom.sf(found - 1, clients, positives, accused))
+
+
+# ------------------------------------------------------------ intervals
+
+RESAMPLES = 2000
+FEW = 10
+
+
+def share_interval(hits: Array, level: float = 0.95) -> tuple[float, float]:
+    """Wilson interval of the mean of zeros and ones."""
+    n, right, z = len(hits), int(hits.sum()), float(ndtri((1 + level) / 2))
+    share = right / n
+    width = 2 * (n + z**2)
+    centre = (2 * n * share + z**2) / width
+    reach = z / width * float(np.sqrt(4 * n * share * (1 - share) + z**2))
+    return 0.0 if right == 0 else centre - reach, 1.0 if right == n else centre + reach
+
+
+def mean_interval(
+    values: Array, rng: np.random.Generator, level: float = 0.95
+) -> tuple[float, float]:
+    """Bootstrap-t interval of a mean: resampled means studentised by their own spread.
+
+    It keeps its coverage on skewed scores, where the plain percentile interval is too short.
+    With no spread at all it is a point. Below ten values resampling says too little, and it is
+    Student's interval.
+    """
+    n, mean, spread = len(values), values.mean(), values.std(ddof=1) if len(values) > 1 else 0.0
+    if spread == 0.0:
+        return float(mean), float(mean)
+    if n < FEW:
+        reach = float(student_t.ppf((1 + level) / 2, n - 1) * spread / np.sqrt(n))
+        return float(mean - reach), float(mean + reach)
+    draws = values[rng.integers(0, n, (RESAMPLES, n))]
+    spreads = draws.std(axis=1, ddof=1)
+    usable = spreads > 0
+    t = (draws.mean(axis=1)[usable] - mean) / spreads[usable]
+    low, high = np.quantile(t, [(1 - level) / 2, (1 + level) / 2])
+    return float(mean - high * spread), float(mean - low * spread)
+
+
+def clustered_interval(
+    clients: Sequence[Array], level: float = 0.95, share: bool = False
+) -> tuple[float, float]:
+    """Interval of the pooled mean, clustered by client: what clients like these would give.
+
+    A client's mean is a common mean, plus what is its own, plus the noise of its records. The
+    spread between clients, less what their records explain, is the variance of the middle part;
+    Student's quantile on C - 1 degrees pays for having seen only C clients. It covers 93-97% from
+    4 clients on, equal or unequal in size (a bootstrap over 4 clients covers 85%); more where the
+    clients are alike, or two or three, who say little of others; and down to 90% where a few
+    clients of very different sizes are nearly all alike but for a straggler.
+    ``share``: the scores are zeros and ones; the interval is made on the scale of log-odds, where
+    clients near 0 or 1 are not skewed, and is never shorter than that of the records alone.
+
+    With one client this is the interval of its records, by Student or, for shares, Wilson.
+    """
+    records = np.concatenate(clients)
+    facts = [(v.mean(), v.var(ddof=1) / len(v) if len(v) > 1 else 0.0, len(v)) for v in clients]
+    _, reach = _random_effect(np.array(facts, dtype=np.float64), level)
+    mean = float(records.mean())
+    if not share:
+        return mean - reach, mean + reach
+    least, most = share_interval(records, level)
+    if len(clients) == 1 or not 0 < mean < 1:
+        return least, most
+    low, high = expit(logit(mean) + np.array([-1, 1]) * reach / (mean * (1 - mean)))
+    return float(min(low, least)), float(max(high, most))
+
+
+def _random_effect(facts: Array, level: float) -> tuple[float, float]:
+    """Of clients' values, the variances that their records explain and their sizes (C, 3): the mean
+    by size, and how far its interval reaches."""
+    values, inside, sizes = np.ascontiguousarray(facts.T)
+    weights = sizes / sizes.sum()
+    between, freedom = 0.0, int(sizes.sum()) - 1
+    if len(values) > 1:
+        between = max(float(values.var(ddof=1)) - float(inside.mean()), 0.0)
+        freedom = len(values) - 1
+    sd = float(np.sqrt(weights**2 @ (between + inside)))
+    return float(weights @ values), float(student_t.ppf((1 + level) / 2, max(freedom, 1))) * sd
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One client: how much more leaks after, the variance of that given the client, and how many
+    records it counts for."""
+
+    difference: float
+    variance: float
+    n: int
+
+
+def by_record(before: NDArray[np.bool_], after: NDArray[np.bool_]) -> Changed:
+    """The same records guessed twice: only those guessed right once count.
+
+    The variance is Bonett and Price's (2012), with one more record guessed right once on either
+    side: of a few such records, none in the other direction, the plain one knows too much.
+    """
+    n = len(before)
+    more, less = int((after & ~before).sum()), int((before & ~after).sum())
+    up, down = (more + 1) / (n + 2), (less + 1) / (n + 2)
+    return Changed((more - less) / n, (up + down - (up - down) ** 2) / (n + 2), n)
+
+
+def by_share(before: float, after: float, n_before: int, n_after: int) -> Changed:
+    """Two shares of records that are not known to be the same."""
+    variance = 0.0
+    for share, n in ((before, n_before), (after, n_after)):
+        near = (share * n + 1) / (n + 2)
+        variance += near * (1 - near) / (n + 2)
+    return Changed(after - before, variance, n_after)
+
+
+def by_interval(
+    before: tuple[float, float, float], after: tuple[float, float, float], n: int
+) -> Changed:
+    """Two (value, low, high) whose 95% intervals tell their variance."""
+    spreads = [(high - low) / (2 * float(ndtri(0.975))) for _, low, high in (before, after)]
+    return Changed(after[0] - before[0], sum(s**2 for s in spreads), n)
+
+
+def mean_change(clients: Sequence[Changed], level: float) -> tuple[float, float, float]:
+    """The mean over all records of how much more leaks after, with its interval.
+
+    Clustered as in `clustered_interval`. With one client there is no telling what is its own, and
+    the interval is about its records alone.
+    """
+    facts = [(c.difference, c.variance, c.n) for c in clients]
+    mean, reach = _random_effect(np.array(facts, dtype=np.float64), level)
+    return mean, mean - reach, mean + reach

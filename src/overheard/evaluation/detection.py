@@ -1,8 +1,8 @@
-"""Which clients have a property, as a ranked list?
+"""Which clients have a property, as a ranked list? The audit's question ``property``, by name.
 
-One attack on the whole federation, of the question ``property``. It works without ``truth/``: that
-is what an operator has. Whether it was right is said only when asked for, and only where the truth
-is there, by the question's own score.
+An audit scores one attack on the whole federation against the truth; here its guess is shown client
+by client, which works without ``truth/``: that is what an operator has. Whether it was right is
+said only when asked for, and only where the truth is there, by the question's own score.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from overheard.attacks import attack_named, is_slow, listens
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, ListenLonger
-from overheard.evaluation.attempt import NOT_RUN, Progress, silent
 from overheard.evaluation.audit import chosen_attacks
+from overheard.evaluation.checkpoint import NOT_RUN, Progress, silent
 from overheard.evaluation.record import Count, Part, Seconds
 from overheard.evaluation.scoring import finite, scorer_of
 from overheard.programs.records import encode
@@ -27,32 +27,41 @@ from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import Attack, View, launch, observe
 
+PREFERRED = "matched_filter"
+"""Tried first where no attack is named."""
+SCORES = ("positives", "accused", "found", "false_alarms", "brier", "precision", "recall")
+"""What is said of a score beside F1."""
+
 
 class Suspect(Part):
     """One client, asked whether it has a property.
 
-    ``rounds``: in how many it took part; ``halfway``: the probability after half of the rounds;
-    ``contribution``: how much its updates helped, where the attack can tell; ``remark``: why little
-    can be said of it.
+    ``rounds``: in how many it took part; ``curve``: the probability after every round, or after
+    equally many; ``contribution``: how much its updates helped, where the attack can tell;
+    ``remark``: why little can be said of it.
     """
 
     client: str
     probability: float
     accused: bool
     rounds: Count
-    halfway: float | None = None
+    curve: tuple[float, ...] = ()
     contribution: float | None = None
     remark: str = ""
+
+    @property
+    def halfway(self) -> float | None:
+        """The probability after half of the rounds."""
+        return self.curve[(len(self.curve) - 1) // 2] if len(self.curve) > 1 else None
 
 
 class Detection(Part):
     """Which clients have a property: the accused first, then by probability.
 
-    ``curves``: each client's probability after so many rounds (``curve_rounds``). ``score`` only
-    where it was asked for: how right this was.
+    ``score`` only where it was asked for: how right this was.
     """
 
-    version: int = 1
+    version: int = 2
     recording: str
     property: str
     attack: str
@@ -62,14 +71,12 @@ class Detection(Part):
     seconds: Seconds
     seed: int
     suspects: tuple[Suspect, ...]
-    curve_rounds: tuple[Count, ...] = ()
-    curves: dict[str, tuple[float, ...]] = {}
     diagnostics: dict[str, float | int | str] = {}
     score: dict[str, float | int | str] | None = None
     notes: tuple[str, ...] = ()
 
 
-def check_heard(view: View) -> None:
+def check_observed(view: View) -> None:
     """Refuse what no attack on a property can work with, and say what is missing."""
     if Sums not in view.kinds:
         raise ListenLonger(
@@ -84,41 +91,17 @@ def check_heard(view: View) -> None:
             "updates are only ever heard together and cannot be told apart; record a federation "
             "with participation below 1"
         )
-    if LocalTraining not in view.kinds:
-        return
-    encoding = view.know(LocalTraining).recipe.encoding
-    for kind in (AuxiliaryData, TargetRecord):
-        if kind in view.kinds:
-            records = view.know(kind).records
-            try:
-                encode(encoding, records.take(np.arange(min(1, len(records)))))
-            except FixData as error:
-                raise FixData(
-                    f"the {kind.name} does not fit the model of this federation: {error}"
-                ) from error
-
-
-def remarks(sums: Sums) -> dict[str, str]:
-    """Clients about whom the participation says little, each with the reason."""
-    columns = sums.participation.T
-    seen: dict[bytes, str] = {}
-    said: dict[str, str] = {}
-    for name, column in zip(sums.clients, columns, strict=True):
-        if not column.any():
-            said[name] = "never took part: nothing was heard of it"
-        elif column.all():
-            said[name] = "took part in every round: never heard apart from the rest"
-        elif column.tobytes() in seen:
-            said[name] = f"took part in the same rounds as {seen[column.tobytes()]}"
-        else:
-            seen[column.tobytes()] = name
-    return said
-
-
-PREFERRED = "matched_filter"
-"""Tried first where no attack is named."""
-SCORES = ("positives", "accused", "found", "false_alarms", "brier", "precision", "recall")
-"""What is said of a score beside F1."""
+    kinds = (AuxiliaryData, TargetRecord) if LocalTraining in view.kinds else ()
+    for kind in (kind for kind in kinds if kind in view.kinds):
+        records = view.know(kind).records
+        try:
+            encode(
+                view.know(LocalTraining).recipe.encoding, records.take(np.arange(len(records))[:1])
+            )
+        except FixData as error:
+            raise FixData(
+                f"the {kind.name} does not fit the model of this federation: {error}"
+            ) from error
 
 
 def detect(
@@ -140,7 +123,7 @@ def detect(
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to listen to")
     view = observe(recording, SECURE_SERVER, target, EVERYBODY)
-    check_heard(view)
+    check_observed(view)
     begin = time.perf_counter()
     ran, guess = _first_that_runs(attack, view, seed, progress)
     seconds = time.perf_counter() - begin
@@ -150,9 +133,6 @@ def detect(
         recipe: Any = told_of(recording)  # which this question does not ask for
         found = scorer_of(recipe, {}, target, view, seed, answers)(ran, guess, seconds).finding
         scores = {"f1": found.value, **{k: v for k, v in found.details.items() if k in SCORES}}
-    sums, evidence = view.know(Sums), guess.evidence  # after every round, or after equally many
-    rows = 0 if evidence is None else len(evidence)
-    lines = () if evidence is None else zip(guess.clients, evidence.T.tolist(), strict=True)
     details = finite(guess.diagnostics)
     notes = [] if recording.closed else ["The recording was not closed: it was stopped."]
     if flag := details.get("flag"):
@@ -163,12 +143,10 @@ def detect(
         attack=ran.name,
         paper=ran.paper,
         threat=view.threat,
-        rounds=len(sums),
+        rounds=len(view.know(Sums)),
         seconds=seconds,
         seed=seed,
-        suspects=_ranked(guess, sums),
-        curve_rounds=tuple(round(len(sums) * (row + 1) / rows) for row in range(rows)),
-        curves=dict(lines),
+        suspects=_ranked(guess, view.know(Sums)),
         diagnostics=details,
         score=scores,
         notes=tuple(notes),
@@ -202,21 +180,32 @@ def _first_that_runs(
 
 
 def _ranked(guess: ClientProperty, sums: Sums) -> tuple[Suspect, ...]:
-    said, chosen = remarks(sums), guess.choice()
-    took_part = sums.participation.sum(axis=0).astype(int)
-    middle = None
-    if guess.evidence is not None and len(guess.evidence) > 1:
-        middle = guess.evidence[(len(guess.evidence) - 1) // 2]
-    order = np.lexsort((np.arange(len(chosen)), -guess.probabilities, ~chosen))
-    return tuple(
+    chosen, said = guess.choice(), remarks(sums)
+    curves = np.zeros((0, len(chosen))) if guess.evidence is None else guess.evidence
+    suspects = [
         Suspect(
-            client=guess.clients[k],
+            client=client,
             probability=float(np.clip(guess.probabilities[k], 0, 1)),
             accused=bool(chosen[k]),
-            rounds=int(took_part[k]),
-            halfway=None if middle is None else float(np.clip(middle[k], 0, 1)),
+            rounds=int(sums.participation[:, k].sum()),
+            curve=tuple(np.clip(curves[:, k], 0, 1).tolist()),
             contribution=None if guess.contribution is None else float(guess.contribution[k]),
-            remark=said.get(guess.clients[k], ""),
+            remark=said.get(client, ""),
         )
-        for k in order
-    )
+        for k, client in enumerate(guess.clients)
+    ]
+    return tuple(sorted(suspects, key=lambda s: (not s.accused, -s.probability)))
+
+
+def remarks(sums: Sums) -> dict[str, str]:
+    """Clients about whom the participation says little, each with the reason."""
+    seen: dict[bytes, str] = {}
+    said: dict[str, str] = {}
+    for name, column in zip(sums.clients, sums.participation.T, strict=True):
+        if not column.any():
+            said[name] = "never took part: nothing was heard of it"
+        elif column.all():
+            said[name] = "took part in every round: never heard apart from the rest"
+        elif (first := seen.setdefault(column.tobytes(), name)) != name:
+            said[name] = f"took part in the same rounds as {first}"
+    return said

@@ -1,28 +1,30 @@
 """The audit's record: what was asked, found and skipped, as typed data in ``audit.json``.
 
-Version 3, and no other is read. The report is made from this and nothing else. Every share is in
+Version 4, and no other is read. The report is made from this and nothing else. Every share is in
 [0, 1]; ``low`` and ``high`` bound a 95% confidence interval around ``value``; fields that do not
 apply are null, never NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from overheard.errors import FixRecording
-from overheard.evaluation.chance import CLOSE
 from overheard.evaluation.decision import LEVELS, NOT_MEASURED, Level, decided
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
-from overheard.questions.question import Metric, Topic, all_metrics, grouped, metric_named
+from overheard.questions.question import Metric, Topic, all_metrics, metric_named
 from overheard.transcript.kind import Knowledge
 from overheard.transcript.knowledge import KINDS, Messages, SummedMessages, listens
 
-VERSION = 3
+VERSION = 4
+AUDIT = "audit.json"
+CLOSE = 0.01
+"""What chance does not explain of a message must be more than this part of its update."""
 MOST_SDS = 4.0
 """Standard errors by which all clients' messages together may be longer than their replays."""
 LARGEST = 1e300
@@ -70,33 +72,16 @@ class Part(BaseModel):
         return self.model_dump_json(indent=1) + "\n"
 
 
-class _Measured(Part):
-    """What has a value and an interval, which must be one."""
-
-    @property
-    def measure(self) -> Metric:
-        """In which units the value is."""
-        return metric_named(getattr(self, "metric"))  # noqa: B009  # where it has one
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        told = dict(self)
-        value = told["right"] if "right" in told else told["value"]
-        low, high = told["low"], told["high"]
-        slack = 1e-9 * max(1.0, abs(value))
-        if not low - slack <= value <= high + slack:
-            raise ValueError(f"low {low:g}, value {value:g}, high {high:g}: not in this order")
-        if "metric" not in told or self.measure.share:
-            ends = (low, value, high, told.get("majority"), told.get("imputation"))
-            if any(end is not None and not -slack <= end <= 1 + slack for end in ends):
-                raise ValueError(f"a share outside 0 to 1 ({value:g}, {low:g} to {high:g})")
-        claimed = told.get("calibration")
-        if claimed is not None and claimed.certain > told["n"]:
-            raise ValueError(f"{claimed.certain} of {told['n']} records are known")
-        return self
+def _interval(value: float, low: float, high: float, shares: Sequence[float | None]) -> None:
+    """Refuse what is no interval around a value, or shares that are none."""
+    slack = 1e-9 * max(1.0, abs(value))
+    if not low - slack <= value <= high + slack:
+        raise ValueError(f"low {low:g}, value {value:g}, high {high:g}: not in this order")
+    if any(share is not None and not -slack <= share <= 1 + slack for share in shares):
+        raise ValueError(f"a share outside 0 to 1 ({value:g}, {low:g} to {high:g})")
 
 
-class Bin(_Measured):
+class Bin(Part):
     """Records whose chosen value got a probability of at least ``least`` and below ``most``.
 
     The last bin is open below, beyond 99%, and closed above.
@@ -112,6 +97,11 @@ class Bin(_Measured):
     right: float
     low: float
     high: float
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        _interval(self.right, self.low, self.high, (self.low, self.right, self.high))
+        return self
 
 
 class Calibration(Part):
@@ -135,77 +125,79 @@ class Calibration(Part):
         return self
 
 
-class _About(_Measured):
-    """What an attack learned of a secret: ``metric`` says what ``value`` is."""
+class Finding(Part):
+    """What one attack learned of a secret: of one client, or of all together (``client`` None).
+
+    ``metric`` says what ``value`` is; the files in `questions` say how each is made. ``majority``:
+    what the best constant guess gets; ``imputation``: what imputation from the other clients'
+    records gets without listening; ``lift``: how much more the attack tells than the better of the
+    two; ``bound``: what theory promises it at least. ``details`` holds the attack's own diagnostics
+    and secondary metrics; ``flag`` in it says why the answer must not be relied on,
+    ``overconfident`` that its probabilities do not hold against the truth.
+
+    Of all together: ``clients``, over how many (the interval is clustered by client); ``flagged``,
+    how many are left out because their answer is flagged. Where all are, the numbers are of all.
+
+    Of less than the whole audit: ``rounds``, only the first so many were observed (0: all);
+    ``rung``, whose knowledge of the client the adversary had (`evaluation.ladder`).
+
+    ``evidence``: bits by which its probabilities beat the best guess without listening, over all
+    records. ``p_value``: of one test that nothing was learned beyond such guesses, not corrected
+    for how many tests there are. What `overheard.evaluation.decision` makes of it: ``reference``,
+    the best guess without listening; ``level``, what the finding shows (None: it is no part of the
+    decision); ``why`` it is no measurement, where it is none.
+    """
 
     attack: str
+    paper: str = ""
     question: str
     attribute: str | None = None
+    threat: str = ""
+    client: str | None
+    rounds: Count = 0
+    rung: str = ""
+    clients: Count = 1
+    flagged: Count = 0
     metric: MetricName
     value: float
     low: float
     high: float
+    n: Count
+    majority: float | None = None
+    imputation: float | None = None
+    lift: float | None = None
+    bound: float | None = None
+    calibration: Calibration | None = None
+    evidence: float | None = None
+    p_value: Probability | None = None
+    seconds: Seconds = 0.0
+    seed: int = 0
+    details: dict[str, float | int | str] = {}
+    reference: float | None = None
+    level: Level | None = None
+    why: str = ""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        shares = (self.low, self.value, self.high, self.majority, self.imputation)
+        _interval(self.value, self.low, self.high, shares if self.measure.share else ())
+        if self.calibration is not None and self.calibration.certain > self.n:
+            raise ValueError(f"{self.calibration.certain} of {self.n} records are known")
+        return self
+
+    @property
+    def measure(self) -> Metric:
+        """In which units the value is."""
+        return metric_named(self.metric)
 
     @property
     def topic(self) -> Topic:
         return Topic(self.question, self.attribute, self.metric)
 
-
-class _Compared(_About):
-    """Beside what is got without listening, and how sure that is; see `Finding`."""
-
-    majority: float | None = None
-    imputation: float | None = None
-    lift: float | None = None
-    n: Count
-    calibration: Calibration | None = None
-    evidence: float | None = None
-    p_value: Probability | None = None
-    reference: float | None = None
-    level: Level = NOT_MEASURED
-    why: str = ""
-
     @property
-    def reliable(self) -> bool:
-        """Whether it listened and does not flag its own answer."""
-        return self.level != LEVELS[0] and not getattr(self, "flag")  # noqa: B009
-
-    @property
-    def strength(self) -> tuple[int, float]:
-        """Orders what was learned, most last: by level, then by the margin over guessing; errors as
-        shares of a guess's error, turned round."""
-        metric, guess = self.measure, self.reference
-        if metric.share:
-            margin = self.value - (guess or 0.0) if self.lift is None else self.lift
-        else:
-            margin = -self.value / (guess if guess and metric.limit is None else 1.0)
-        return LEVELS.index(self.level), margin
-
-
-class Finding(_Compared):
-    """What one attack learned about one client.
-
-    The files in `questions` say how each metric is made. ``majority``: what the best constant guess
-    gets; ``imputation``: what imputation from the other clients' records gets without listening;
-    ``lift``: how much more the attack tells than the better of the two; ``bound``: what theory
-    promises it at least. ``details`` holds the attack's own diagnostics and secondary
-    metrics; ``flag`` in it says why the answer must not be relied on, ``overconfident`` that its
-    probabilities do not hold against the truth.
-
-    ``evidence``: bits by which its probabilities beat the best guess without listening, over all
-    records. ``p_value``: of one test that nothing was learned beyond such guesses, not corrected
-    for how many tests there are. What `overheard.evaluation.decision` makes of it: ``reference``,
-    the best guess without listening; ``level``, what the finding shows; ``why`` it is no
-    measurement, where it is none.
-    """
-
-    paper: str
-    threat: str
-    client: str
-    bound: float | None = None
-    seconds: Seconds
-    seed: int
-    details: dict[str, float | int | str] = {}
+    def key(self) -> tuple[str, Topic, str | None]:
+        """Whose finding it is, about what, of whom."""
+        return self.attack, self.topic, self.client
 
     @property
     def flag(self) -> str:
@@ -217,89 +209,45 @@ class Finding(_Compared):
         """How its probabilities fail against the truth; empty if they do not."""
         return str(self.details.get("overconfident", ""))
 
-
-class Pooled(_Compared):
-    """One attack over all clients whose answers it does not flag, the interval clustered by client.
-
-    ``flagged``: clients left out because their answer is flagged; where all are, the numbers are
-    of all, and ``flag`` says why they must not be relied on.
-    """
-
-    clients: Count
-    flagged: Count = 0
-    flag: str = ""
-    overconfident: str = ""
+    @property
+    def reliable(self) -> bool:
+        """Whether it listened and does not flag its own answer."""
+        return self.level != LEVELS[0] and not self.flag
 
     @property
-    def client(self) -> None:
-        """It is about no single one."""
-
-
-class Heard(_About):
-    """What an attack learned about one client from its first ``rounds`` rounds alone."""
-
-    client: str
-    rounds: Annotated[int, Field(ge=1)]
-
-
-class Climbed(_Measured):
-    """What was learned about one client, or of all together (client ""), by an adversary who knew
-    less of it (`evaluation.complete`).
-
-    ``imputation``: by who knows as much and does not listen; ``confidence``: how often the attack
-    itself expects to be right, where it says so; ``certain``: records known beyond 99%;
-    ``seconds``: of a processor; ``flag``: why the answer must not be relied on.
-    """
-
-    rung: str
-    words: str
-    attack: str
-    client: str
-    attribute: str
-    n: Count
-    value: float
-    low: float
-    high: float
-    majority: float | None = None
-    imputation: float | None = None
-    confidence: float | None = None
-    certain: Count = 0
-    certain_right: Count = 0
-    seconds: Seconds
-    flag: str = ""
+    def strength(self) -> tuple[int, float]:
+        """Orders what was learned, most last: by level, then by the margin over guessing; errors as
+        shares of a guess's error, turned round."""
+        metric, guess = self.measure, self.reference
+        if metric.share:
+            margin = self.value - (guess or 0.0) if self.lift is None else self.lift
+        else:
+            margin = -self.value / (guess if guess and metric.limit is None else 1.0)
+        return LEVELS.index(self.level or NOT_MEASURED), margin
 
 
 class _Unanswered(Part):
-    """An attack of which there is no answer about a client."""
+    """An attack of which there is no answer about a client, and why."""
 
     attack: str
     client: str
     attribute: str | None = None
+    reason: str
 
 
 class Skipped(_Unanswered):
-    """An attack that was not run on a client, and why."""
-
-    reason: str
+    """An attack that was not run on a client."""
 
 
 class Failed(_Unanswered):
     """An attack that ended in an error of its own on a client: its answer is missing.
 
-    ``error`` is the error's class, ``message`` its first line, ``where`` the file and line that
-    raised it, ``doing`` which part of the audit it was, where not the audit of the whole recording.
+    ``error`` is the error's class, ``doing`` which part of the audit it was, where not the audit
+    of the whole recording; the reason has both, the error's first line and where it was raised.
     """
 
     error: str
-    message: str = ""
-    where: str = ""
     doing: str = ""
-
-    @property
-    def reason(self) -> str:
-        doing = f"{self.doing}: " if self.doing else ""
-        place = f" ({self.where})" if self.where else ""
-        return f"{doing}{self.error}{': ' if self.message else ''}{self.message}{place}"
 
 
 class Replay(Part):
@@ -423,10 +371,10 @@ class Audit(Part):
     run: Run
     attacks: tuple[AttackInfo, ...]
     findings: tuple[Finding, ...]
-    pooled: tuple[Pooled, ...]
+    pooled: tuple[Finding, ...]
     skipped: tuple[Skipped, ...]
-    heard: tuple[Heard, ...] = ()
-    ladder: tuple[Climbed, ...] = ()
+    curves: tuple[Finding, ...] = ()
+    ladder: tuple[Finding, ...] = ()
     failed: tuple[Failed, ...] = ()
     replays: tuple[Replay, ...] = ()
     notes: tuple[str, ...] = Field(default=())
@@ -448,21 +396,20 @@ class Audit(Part):
         """With other parts, and decided anew."""
         return super().model_copy(update=update, deep=deep)._decided()
 
-    def strongest(self, secret: Secret) -> Finding | Pooled | None:
+    def strongest(self, secret: Secret) -> Finding | None:
         """The finding where most was learned of a secret."""
-        rows: Iterable[Finding | Pooled] = self.pooled if secret.client is None else self.findings
-        key = (secret.topic, secret.attack, secret.client)
-        return next((f for f in rows if (f.topic, f.attack, f.client) == key), None)
+        key = (secret.attack, secret.topic, secret.client)
+        return next((f for f in self.everything if f.key == key), None)
 
-    def over_all(self, secret: Secret) -> Pooled | None:
+    def over_all(self, secret: Secret) -> Finding | None:
         """The strongest finding over all clients."""
-        key = (secret.topic, secret.pooled)
-        return next((row for row in self.pooled if (row.topic, row.attack) == key), None)
+        key = (secret.pooled, secret.topic, None)
+        return next((f for f in self.pooled if f.key == key), None)
 
     @property
-    def everything(self) -> list[Finding | Pooled]:
+    def everything(self) -> tuple[Finding, ...]:
         """What was found over all clients, then of each."""
-        return [*self.pooled, *self.findings]
+        return *self.pooled, *self.findings
 
     @property
     def unfit(self) -> set[str]:
@@ -470,21 +417,20 @@ class Audit(Part):
         return {replay.client for replay in self.replays if replay.outcome == "does not fit"}
 
     @property
-    def listening(self) -> frozenset[str]:
-        """Names of what listened; the other findings are guesses to compare them with."""
-        return frozenset(info.name for info in self.attacks if info.listens)
-
-    @property
     def questions(self) -> dict[str, str]:
         """Which question each attack answers."""
         return {info.name: info.question for info in self.attacks}
 
-    def adding(self, parts: Iterable[Heard | Climbed | Skipped | Failed]) -> Audit:
-        """The same record and these parts, each where its kind belongs."""
-        places = {Heard: "heard", Climbed: "ladder", Skipped: "skipped", Failed: "failed"}
-        by = grouped(parts, type)
-        more = {n: (*getattr(self, n), *by.get(kind, ())) for kind, n in places.items()}
-        return self.model_copy(update=more)
+    @property
+    def listening(self) -> frozenset[str]:
+        """Names of what listened; the other findings are guesses to compare them with."""
+        return frozenset(info.name for info in self.attacks if info.listens)
+
+
+def few(names: Sequence[str], most: int = 5) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def first_wrong(error: ValidationError) -> str:
@@ -505,8 +451,6 @@ def read_audit(path: str | Path) -> Audit:
         audit = Audit.model_validate_json(raw)
     except ValidationError as error:
         raise FixRecording(f"{file}: is not an audit: {first_wrong(error)}") from error
-    told: list[Finding | Pooled | Heard] = [*audit.findings, *audit.pooled, *audit.heard]
-    secrets = {(part.question, part.attribute) for part in told}
-    more = {c.attribute for c in audit.ladder}
-    check("secrets", len(secrets | {("", name) for name in more}), file)
+    found = (*audit.everything, *audit.curves, *audit.ladder)
+    check("secrets", len({(f.question, f.attribute) for f in found}), file)
     return audit

@@ -1,29 +1,41 @@
-"""From a guess and the truth to a finding: what the scorers of all questions share.
+"""From a guess and the truth to a finding, and from the clients' findings to one over all of them.
 
 What does not depend on the attack (the optimum, the baselines) is computed once per client and
 target, when its scorer is made. Each question's own scorer stands in its file in `questions`.
+
+How sure the adversary is, and whether it is right to be, is counted from its posteriors: a guess is
+sorted by the probability that the attack gives to the value it chose. In each bin the share that is
+right belongs beside that probability: an attack whose two numbers agree may be taken at its word.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PlainSerializer, PlainValidator
 
 from overheard.errors import FixData
 from overheard.evaluation.baselines import Imputer
-from overheard.evaluation.calibration import Posterior, Scores, calibration, overconfident
-from overheard.evaluation.decision import share_p_value
-from overheard.evaluation.intervals import mean_interval, share_interval
-from overheard.evaluation.record import Finding
+from overheard.evaluation.decision import (
+    clustered_interval,
+    mean_interval,
+    pooled_evidence,
+    share_interval,
+    share_p_value,
+    smaller_p_value,
+)
+from overheard.evaluation.record import Bin, Calibration, Finding
 from overheard.programs.program import Told
 from overheard.programs.records import Records
-from overheard.questions.question import Question, question_named
+from overheard.questions.question import Metric, Question, grouped, question_named
 from overheard.randomness import stream
 from overheard.transcript.knowledge import CandidatePool, Messages, SummedReleases, listens
 from overheard.transcript.store import Recording
@@ -33,6 +45,113 @@ from overheard.transcript.view import Attack, View
 Array = NDArray[np.float64]
 ALL_CLIENTS = "all clients"
 """The client of a finding about all of them together."""
+EDGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
+"""Narrow where it matters: what is known for certain is the last bin."""
+BEYOND = 0.99
+MOST_ROWS = 20
+OVERCONFIDENT = 0.05
+"""Claims beyond what is right by more than this mislead whoever relies on them."""
+
+
+def _packed(array: NDArray[Any]) -> dict[str, Any]:
+    raw = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"dtype": array.dtype.str, "shape": list(array.shape), "bytes": raw}
+
+
+def _unpacked(content: dict[str, Any]) -> NDArray[Any]:
+    raw = base64.b64decode(content["bytes"])
+    return np.frombuffer(raw, np.dtype(content["dtype"])).reshape(content["shape"]).copy()
+
+
+Scores = Annotated[Array, PlainValidator(_unpacked), PlainSerializer(_packed)]
+"""One number a record; written down and read back bit for bit where an audit is kept."""
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Per record: probability of the chosen value, whether it is right, bits over the client's own
+    shares and, where there is one, over imputation (``beyond``)."""
+
+    confidence: Scores
+    hits: Scores
+    bits: Scores
+    beyond: Scores | None = None
+
+    @property
+    def evidence(self) -> float:
+        """Bits over the better guess without listening, over all records."""
+        over = [self.bits] if self.beyond is None else [self.bits, self.beyond]
+        return float(min(gains.sum() for gains in over))
+
+    def rows(self, most: int = MOST_ROWS) -> tuple[int, ...]:
+        """Row numbers, from 0, of the records known beyond 99% and rightly, the most bits first."""
+        known = np.flatnonzero((self.confidence > BEYOND) & (self.hits > 0))
+        order = np.lexsort((known, -self.confidence[known], -self.bits[known]))
+        return tuple(int(row) for row in known[order][:most])
+
+
+def joined_posteriors(parts: Sequence[Posterior]) -> Posterior:
+    """The records of several clients as one."""
+    over = [p.beyond for p in parts if p.beyond is not None]
+    return Posterior(
+        np.concatenate([p.confidence for p in parts]),
+        np.concatenate([p.hits for p in parts]),
+        np.concatenate([p.bits for p in parts]),
+        np.concatenate(over) if over and len(over) == len(parts) else None,
+    )
+
+
+def overconfident(found: Posterior) -> str:
+    """In words, by how much an attack is surer than right; empty where that may be chance.
+
+    More than 5 points, and beyond three standard errors of what it claims or of what it got.
+    """
+    claimed, right = float(found.confidence.mean()), float(found.hits.mean())
+    n = len(found.hits)
+    promised = float((found.confidence * (1 - found.confidence)).sum()) / n**2
+    error = np.sqrt(max(promised, right * (1 - right) / n))
+    if claimed - right <= OVERCONFIDENT or claimed - right <= 3 * error:
+        return ""
+    return f"{claimed:.0%} sure on average, and right for {right:.0%}"
+
+
+def calibration(found: Posterior, bins: bool = False, rows: bool = False) -> Calibration:
+    """What goes into the audit's record; ``rows`` only where somebody asked for them."""
+    known = found.confidence > BEYOND
+    return Calibration(
+        bits=float(found.bits.mean()),
+        certain=int(known.sum()),
+        certain_right=int(found.hits[known].sum()),
+        bins=_bins(found) if bins else (),
+        rows=found.rows() if rows else (),
+    )
+
+
+def _bins(found: Posterior) -> tuple[Bin, ...]:
+    # a coin flip is in the bin that begins at one half; 99% itself is not beyond 99%
+    inner = np.array([np.nextafter(e, 1.0) if e == BEYOND else e for e in EDGES[1:-1]])
+    place = np.searchsorted(inner, found.confidence, side="right")
+    counted = []
+    for which, (least, most) in enumerate(pairwise(EDGES)):
+        here = place == which
+        if not here.any():
+            continue
+        low, high = share_interval(found.hits[here])
+        counted.append(
+            Bin(
+                least=least,
+                most=most,
+                n=int(here.sum()),
+                confidence=float(found.confidence[here].mean()),
+                right=float(found.hits[here].mean()),
+                low=low,
+                high=high,
+            )
+        )
+    return tuple(counted)
+
+
+# ---------------------------------------- one client
 
 
 @dataclass(frozen=True)
@@ -239,3 +358,108 @@ def finite(details: Mapping[str, float | int | str]) -> dict[str, float | int | 
         elif np.isfinite(value):
             plain[key] = int(value) if isinstance(value, int | np.integer) else float(value)
     return plain
+
+
+# ---------------------------------------- all clients
+
+
+def pooled(
+    scored: Sequence[Scored], listening: frozenset[str]
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """The findings with their p-values, and every attack over all clients together.
+
+    ``listening``: names of what listened; the others are what it is compared with.
+    """
+    tested = _tested(scored, listening)
+    return tuple(s.finding for s in tested), tuple(_over_all(tested, listening))
+
+
+def _tested(scored: Sequence[Scored], listening: frozenset[str]) -> list[Scored]:
+    """Losses and errors with their p-values: against everybody on the same client who does not
+    listen, and, for the client's own model, against what still counts as it."""
+    guesses = (s for s in scored if s.finding.attack not in listening)
+    free = grouped(guesses, lambda s: (s.finding.topic, s.finding.client))
+    tested = []
+    for s in scored:
+        found = s.finding
+        if not found.measure.share and not found.flag:
+            against = [guess.units for guess in free.get((found.topic, found.client), [])]
+            p = _p_value(found.measure, s.units, s.imputed, against)
+            s = replace(s, finding=found.model_copy(update={"p_value": p}))
+        tested.append(s)
+    return tested
+
+
+def _p_value(
+    metric: Metric, units: Array, imputed: Array | None, free: Sequence[Array]
+) -> float | None:
+    """That the scores leak no more than the limit, and those of everybody who does not listen."""
+    against: list[Array | float] = [*free, *([] if imputed is None else [imputed])]
+    against += [] if metric.limit is None else [metric.limit]
+    turned = -metric.sign
+    return max((smaller_p_value(turned * units, turned * than) for than in against), default=None)
+
+
+def _over_all(scored: Sequence[Scored], listening: frozenset[str]) -> Iterable[Finding]:
+    groups = grouped(scored, lambda s: (s.finding.topic, s.finding.attack))
+    guessed = [(key[0], of) for key, of in groups.items() if key[1] not in listening]
+    free = [(topic, {m.finding.client: m.units for m in of}) for topic, of in guessed]
+    for (topic, _), members in groups.items():
+        yield over_clients(members, [own for t, own in free if t == topic])
+
+
+def over_clients(
+    everybody: Sequence[Scored], free: Sequence[Mapping[str | None, Array]] = ()
+) -> Finding:
+    """One attack over the clients whose answers it does not flag, the interval clustered by client.
+
+    ``free``: of everybody who does not listen, the scores by client.
+    """
+    members = [m for m in everybody if not m.finding.flag] or everybody
+    first, metric = members[0].finding, members[0].finding.measure
+    made: dict[str, Any] = {"client": None, "bound": None, "flagged": len(everybody) - len(members)}
+    made["details"] = {"flag": first.flag} if first.flag else {}
+    made["flagged"] += len(members) if first.flag else 0
+    if first.topic.together:  # there is nothing to pool
+        return first.model_copy(update=made | {"clients": first.n, "details": first.details})
+    units = np.concatenate([m.units for m in members])
+    value = float(units.mean())
+    low, high = clustered_interval([m.units for m in members], share=metric.hits)
+    posteriors = [m.posterior for m in members if m.posterior is not None]
+    imputed = [m.imputed for m in members if m.imputed is not None]
+    by_imputation = np.concatenate(imputed) if len(imputed) == len(members) else None
+    contradicted = [m.finding.overconfident for m in members if m.finding.overconfident]
+    if contradicted:
+        made["details"] |= {"overconfident": contradicted[0]}
+    made |= {
+        "value": value,
+        "low": min(max(low, 0.0), value),
+        "high": max(high, value),
+        "clients": len(members),
+        "n": len(units),
+        "imputation": None if by_imputation is None else float(by_imputation.mean()),
+        "calibration": calibration(joined_posteriors(posteriors), True) if posteriors else None,
+        "seconds": sum(m.finding.seconds for m in members),
+        "p_value": None,
+    }
+    if metric.share:
+        sizes = np.array([m.finding.n for m in members])
+        majority = float(np.average([m.finding.majority or 0.0 for m in members], weights=sizes))
+        made |= {"majority": majority, "lift": value - max(majority, made["imputation"] or 0.0)}
+        gains = [m.finding.evidence for m in members]
+        whole = [gain for gain in gains if gain is not None]
+        made["evidence"] = sum(whole) if len(whole) == len(gains) else None
+        # of many chances the binomial of their mean has the longest tail (Hoeffding 1956)
+        chances = [max(m.finding.majority or 0.0, m.finding.imputation or 0.0) for m in members]
+        chance = float(np.average(chances, weights=sizes))
+        bits = pooled_evidence(gains) if whole or contradicted else None
+        if metric.hits:
+            made["p_value"] = share_p_value(int(units.sum()), len(units), chance, bits)
+    else:
+        made["lift"] = None if by_imputation is None else metric.gain(value, made["imputation"])
+        clients = [m.finding.client for m in members]
+        guesses = [
+            np.concatenate([own[c] for c in clients]) for own in free if set(clients) <= set(own)
+        ]
+        made["p_value"] = _p_value(metric, units, by_imputation, guesses)
+    return first.model_copy(update=made)

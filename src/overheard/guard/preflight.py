@@ -22,7 +22,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from overheard.errors import FixConfig, FixData, OverheardError
-from overheard.evaluation.attempt import Progress, silent
+from overheard.evaluation.checkpoint import Progress, silent
 from overheard.federation.defences.contract import chain
 from overheard.federation.defences.drop_column import DropColumn
 from overheard.federation.defences.gaussian import Gaussian

@@ -14,8 +14,7 @@ from overheard.evaluation.baselines import (
     best_imputation,
     majority_share,
 )
-from overheard.evaluation.calibration import Posterior
-from overheard.evaluation.scoring import Case, Scored, Scorer
+from overheard.evaluation.scoring import Case, Posterior, Scored, Scorer
 from overheard.programs.program import Told
 from overheard.questions.question import ACCURACY, Question
 from overheard.transcript.guess import AttributeValues
@@ -64,8 +63,7 @@ def score(case: Case) -> Scorer:
         if guess.claims:
             bits = metrics.attribute_bits(guess, column)
             beyond = None if imputed is None else bits + own - imputed.log2
-            before = None if imputed is None or imputed.prior is None else imputed.prior - own
-            claimed = Posterior(guess.probabilities.max(axis=1), hits, bits, beyond, before)
+            claimed = Posterior(guess.probabilities.max(axis=1), hits, bits, beyond)
             details["calibration_error"] = metrics.calibration_error(guess, column)
         if guess.labels is not None:
             classes = case.records[recipe.target.column]

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixData, FixRecording
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
-from overheard.evaluation.calibration import Posterior
-from overheard.evaluation.scoring import Case, Scored, Scorer
+from overheard.evaluation.scoring import Case, Posterior, Scored, Scorer
 from overheard.questions.question import ACCURACY, Question
 from overheard.transcript.guess import Membership
 from overheard.transcript.side import MEMBER_COLUMN

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixData, FixRecording
-from overheard.evaluation.decision import found_p_value
-from overheard.evaluation.detection import check_heard
-from overheard.evaluation.intervals import RESAMPLES, share_interval
+from overheard.evaluation.decision import RESAMPLES, found_p_value, share_interval
+from overheard.evaluation.detection import check_observed
 from overheard.evaluation.scoring import Case, Scored, Scorer, finite
 from overheard.programs.records import Records
 from overheard.questions.question import Metric, Question
@@ -87,7 +86,7 @@ def scores_of(guess: ClientProperty, answers: Flags) -> dict[str, float | int]:
 
 
 def score(case: Case) -> Scorer:
-    check_heard(case.view)
+    check_observed(case.view)
     clients = case.view.know(Sums).clients
     if case.answers is None:
         raise FixData(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from overheard.evaluation.decision import best_of
-from overheard.evaluation.record import Audit, Finding, Pooled
+from overheard.evaluation.record import Audit, Finding
 from overheard.report import advice, verdict, words
 
-DIGEST_VERSION = 1
+DIGEST_VERSION = 2
 
 
 def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
@@ -49,18 +49,19 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
             "sentence": verdict.replay_words(audit),
             "clients": {r.client: r.outcome for r in audit.replays},
         },
-        "heard": [h.model_dump() for h in audit.heard],
+        "curves": [_told(f, show_records) for f in audit.curves],
         "skipped": len(audit.skipped),
         "failed": [one.model_dump() for one in audit.failed],
         "try": [{"what": a.name, "command": a.command} for a in advice.ranked(audit)],
     }
 
 
-def _told(found: Finding | Pooled | None, show_records: bool) -> dict[str, Any] | None:
+def _told(found: Finding | None, show_records: bool) -> dict[str, Any] | None:
     if found is None:
         return None
     names = "attack value low high majority imputation lift n p_value level why calibration"
-    told = found.model_dump(include=set(names.split()))
+    about = "question attribute client rounds" if found.rounds else ""
+    told = found.model_dump(include={*names.split(), *about.split()})
     if told["calibration"] is not None and not show_records:
         told["calibration"].pop("rows")
     return told

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from overheard.evaluation.decision import COMPARISON, EXPOSED, NOT_MEASURED, best_of, strongest
-from overheard.evaluation.record import Audit, Bin, Climbed, Failed, Finding, Heard, Pooled, Skipped
+from overheard.evaluation.record import Audit, Bin, Failed, Finding, Skipped
 from overheard.questions.question import Topic, by_question, grouped
 from overheard.report import svg, verdict, words
 
@@ -28,7 +28,7 @@ class Calibrated:
     probabilities hold, and client by client."""
 
     topic: Topic
-    pooled: Pooled
+    pooled: Finding
     n: int
     bars: tuple[tuple[str, Bin, Markup], ...]
     reliability: Markup
@@ -42,7 +42,7 @@ class Curve:
     topic: Topic
     attack: str
     client: str
-    line: tuple[Heard, ...]
+    line: tuple[Finding, ...]
     figure: Markup
     guesses: dict[str, str]
 
@@ -52,8 +52,8 @@ class Ladder:
     """One attribute by what is known of the client: all clients together, and client by client."""
 
     chart: svg.Chart
-    rungs: tuple[Climbed, ...]
-    single: tuple[Climbed, ...]
+    rungs: tuple[Finding, ...]
+    single: tuple[Finding, ...]
 
 
 class Page:
@@ -74,7 +74,7 @@ class Page:
         infos = sorted(audit.attacks, key=lambda info: not info.listens)
         looks = [enumerate(of) for of in by_question(infos).values()]
         self.look = {info.name: look for of in looks for look, info in of}
-        self.clients = words.unique([*audit.run.clients, *(f.client for f in audit.findings)])
+        self.clients = words.unique([*audit.run.clients, *(str(f.client) for f in audit.findings)])
         self.client_number = {name: i for i, name in enumerate(self.clients)}
         self.best = best_of(audit.findings)
         self.alone = [f for f in audit.findings if not f.topic.together]
@@ -163,7 +163,7 @@ class Page:
         order, by_client = _by_strength(about), grouped(about, lambda f: f.client)
         shown = order if len(order) <= CHART_CLIENTS else order[:CHART_WORST]
         shown = [] if topic.together and pooled else shown
-        groups: list[list[Finding | Pooled]] = [[*pooled]] if pooled else []
+        groups: list[list[Finding]] = [[*pooled]] if pooled else []
         groups += [[*by_client[c]] for c in shown]
         place = {f.attack: f.strength for f in [*sorted(about, key=lambda f: f.strength), *pooled]}
         for group in groups:  # the strongest attack on top, in the same order in every row
@@ -172,12 +172,12 @@ class Page:
         rows = [self._row(group, topic) for group in groups]
         return svg.chart("", rows, self._scale(topic) if rows else None, topic, hidden)
 
-    def _row(self, group: Sequence[Finding | Pooled], topic: Topic) -> svg.Row:
+    def _row(self, group: Sequence[Finding], topic: Topic) -> svg.Row:
         first, metric = group[0], topic.measure
         # always guessing the commonest value is a reference line already, not a lane as well
         lanes = [f for f in group if not metric.share or f.level != COMPARISON] or group
         note, client = words.count(first.n, words.unit(topic)), first.client
-        if isinstance(first, Pooled) and not topic.together:
+        if first.client is None and not topic.together:
             note += f" of {words.together(first)}"
         return svg.Row(
             label="All clients together" if client is None else client,
@@ -190,7 +190,7 @@ class Page:
             limit=None if metric.share else metric.limit or first.imputation,
         )
 
-    def _lane(self, found: Finding | Pooled) -> svg.Lane:
+    def _lane(self, found: Finding) -> svg.Lane:
         look = self.look.get(found.attack, 0)
         return svg.Lane(self.number[found.attack], look, found, words.mark(found))
 
@@ -229,9 +229,8 @@ class Page:
 
 def _by_strength(findings: Iterable[Finding]) -> list[str]:
     """The clients, the one of whom most was learned first."""
-    best = {
-        c: max(f.strength for f in of) for c, of in grouped(findings, lambda f: f.client).items()
-    }
+    by_client = grouped(findings, lambda f: str(f.client))
+    best = {client: max(f.strength for f in of) for client, of in by_client.items()}
     return sorted(best, key=lambda c: best[c], reverse=True)
 
 
@@ -249,19 +248,18 @@ def _between(one: Bin) -> str:
 
 def curves(audit: Audit) -> list[Curve]:
     """The secrets for which the record has more than one number of rounds."""
-    whole = {(f.topic, f.attack, f.client): f for f in audit.findings}
     found = []
-    for key, line in grouped(audit.heard, lambda h: (h.topic, h.attack, h.client)).items():
+    for key, line in grouped(audit.curves, lambda f: f.key).items():
         if len(line) < 2:
             continue
-        (topic, attack, client), best = key, whole.get(key)
-        line.sort(key=lambda h: h.rounds)
-        guesses = {"majority": best.majority, "imputation": best.imputation} if best else {}
+        attack, topic, client = key
+        line.sort(key=lambda f: f.rounds)
+        guesses = {"majority": line[-1].majority, "imputation": line[-1].imputation}
         known = {k: v for k, v in guesses.items() if v is not None and topic.measure.share}
         name = f"{attack} on {words.secret(topic)}"
         drawn = svg.by_rounds(line, [(value, kind) for kind, value in known.items()], name)
         said = {kind: words.number(topic.measure, value) for kind, value in known.items()}
-        found.append(Curve(topic, attack, client, tuple(line), drawn, said))
+        found.append(Curve(topic, attack, str(client), tuple(line), drawn, said))
     return found
 
 
@@ -277,8 +275,8 @@ def ladders(audit: Audit) -> list[Ladder]:
             text = words.interval(rung.value, rung.low, rung.high, 1)
             lane = svg.Lane(0, 0, rung, "not measured" if rung.flag else text)
             guesses = (rung.majority, rung.imputation)
-            rows.append(svg.Row(rung.rung, rung.words + left, None, (lane,), *guesses))
-        made.append(Ladder(svg.chart(name, rows), rungs, single))
+            rows.append(svg.Row(rung.rung, words.rung(rung.rung) + left, None, (lane,), *guesses))
+        made.append(Ladder(svg.chart(str(name), rows), rungs, single))
     return made
 
 

@@ -19,7 +19,7 @@ from math import ceil, floor, isfinite, log10
 from markupsafe import Markup, escape
 
 from overheard.evaluation.detection import Detection
-from overheard.evaluation.record import Bin, Climbed, Finding, Heard, Pooled
+from overheard.evaluation.record import Bin, Finding
 from overheard.foreign.shown import visible
 from overheard.questions.question import Topic
 from overheard.report import words
@@ -94,13 +94,8 @@ class Lane:
 
     attack: int
     look: int
-    found: Finding | Pooled | Climbed
+    found: Finding
     text: str
-
-    @property
-    def bound(self) -> float | None:
-        """What theory promises it, where it does."""
-        return self.found.bound if isinstance(self.found, Finding) else None
 
 
 @dataclass(frozen=True)
@@ -222,7 +217,7 @@ def chart(
     """Rows on a scale; without one, of shares, on that which holds them."""
     scale = scale or share_scale([value for row in rows for value in row.values])
     drawn = tuple((row, row_figure(row, scale)) for row in rows if row.lanes)
-    bounds = [lane.bound or -1 for row, _ in drawn for lane in row.lanes]
+    bounds = [lane.found.bound or -1 for row, _ in drawn for lane in row.lanes]
     return Chart(name, drawn, axis(scale), topic, hidden, any(b >= scale.least for b in bounds))
 
 
@@ -260,15 +255,15 @@ def _vertical(place: float, height: int, kind: str) -> Markup:
 def _lane(lane: Lane, scale: Scale, y: int, row: Row) -> Markup:
     low, high = f"{scale.at(lane.found.low)}%", f"{scale.at(lane.found.high)}%"
     told = [f"{row.label}, {lane.found.attack}: {lane.text}", *(t for _, _, t in row.guesses)]
-    told += [] if lane.bound is None else [f"bound {words.percent(lane.bound, 1)}"]
+    told += [] if lane.found.bound is None else [f"bound {words.percent(lane.found.bound, 1)}"]
     parts = [
         tag("title", "; ".join(told)),
         tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"),
         *(tag("line", x1=x, x2=x, y1=y - 4, y2=y + 4, class_="end") for x in (low, high)),
     ]
-    if lane.bound is not None and lane.bound >= scale.least:
+    if lane.found.bound is not None and lane.found.bound >= scale.least:
         bracket = tag("path", d="M4,-7H0V7H4", class_="bound")
-        parts.append(tag("svg", bracket, x=f"{scale.at(lane.bound)}%", y=y))
+        parts.append(tag("svg", bracket, x=f"{scale.at(lane.found.bound)}%", y=y))
     parts.append(tag("svg", shape(lane.look), x=f"{scale.at(lane.found.value)}%", y=y))
     return tag("g", *parts, class_=f"lane {look(lane.look)}", data_a=str(lane.attack))
 
@@ -372,7 +367,9 @@ def reliability(bins: Sequence[Bin], name: str) -> Markup:
     return plane.drawn(f"Reliability of {name}", marks)
 
 
-def by_rounds(line: Sequence[Heard], references: Sequence[tuple[float, str]], name: str) -> Markup:
+def by_rounds(
+    line: Sequence[Finding], references: Sequence[tuple[float, str]], name: str
+) -> Markup:
     """What was learned against the number of rounds observed, which is logarithmic."""
     most = max(h.rounds for h in line)
     values = [v for h in line for v in (h.value, h.low, h.high)] + [v for v, _ in references]
@@ -447,15 +444,15 @@ def suspects(found: Detection) -> str:
     """Who is suspected, since when: a line per client, the accused in colour and named. Where
     there are no rounds to tell apart, a bar per client from the likeliest on."""
     accused = [s.client for s in found.suspects if s.accused][:_NAMED]
-    rounds, marks = found.curve_rounds, []
-    lines = len(rounds) > 1
+    steps, marks = max((len(s.curve) for s in found.suspects), default=0), []
+    rounds, lines = [found.rounds * (k + 1) / steps for k in range(steps)], steps > 1
     x, y = number_scale(rounds if lines else (0, 3 * _NAMED)), Scale(0.0, 1.0)
     plane = Plane(x, y, x.ticks() if lines else (), y.ticks())
     for at, one in enumerate(found.suspects):
         number = accused.index(one.client) if one.client in accused else None
         if lines:
             kind = "grid" if number is None else f"end {look(number)}"
-            plane.join(list(zip(rounds, found.curves[one.client], strict=True)), kind)
+            plane.join(list(zip(rounds, one.curve, strict=True)), kind)
         elif at < 3 * _NAMED:
             who = SERIES - 1 if number is None else number
             text = f"{one.client}: {words.percent(one.probability)}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from overheard.evaluation.decision import COMPARISON, EXPOSED, LEVELS, NO_SIGN, NOT_MEASURED
-from overheard.evaluation.record import Audit, Finding, Pooled, Replay, Secret, pooled_rate
+from overheard.evaluation.record import Audit, Finding, Replay, Secret, pooled_rate
 from overheard.questions.question import grouped
 from overheard.report import words
 
@@ -78,9 +78,9 @@ def guessed_orders(audit: Audit) -> list[str]:
     guessed = (f for f in audit.findings if f.details.get("order_guessed"))
     return [
         f"Clients shuffle in an order that can be guessed, "
-        f"{', '.join(words.unique(f.client for f in of))} with {said}. Their mini-batches then "
-        "hide nothing: what is said of their records was proven by training again. Do not seed the "
-        "shuffling, or seed it at every client from a secret of its own."
+        f"{', '.join(words.unique(str(f.client) for f in of))} with {said}. Their mini-batches "
+        "then hide nothing: what is said of their records was proven by training again. Do not "
+        "seed the shuffling, or seed it at every client from a secret of its own."
         for said, of in grouped(guessed, lambda f: f.details["order_guessed"]).items()
     ]
 
@@ -118,7 +118,7 @@ def _answered(audit: Audit, secret: Secret) -> Verdict:
     """The sentence, begun by the level and ended by what the metric has to tell."""
     found = audit.strongest(secret)
     assert found is not None  # something was measured
-    actor, whole = words.actor(audit.run.threat), isinstance(found, Pooled)
+    actor, whole = words.actor(audit.run.threat), found.client is None
     names = {
         "actor": actor,
         "Actor": words.capital(actor),
@@ -127,7 +127,7 @@ def _answered(audit: Audit, secret: Secret) -> Verdict:
         "s": "'" if whole else "'s",
         "n": words.count(found.n, words.unit(secret.topic)),
     }
-    if isinstance(found, Pooled) and found.flagged:
+    if found.client is None and found.flagged:
         names["client"] = words.together(found)
     metric = found.measure
     tells = _TELLS.get(metric.name) or (_share if metric.hits else _error)
@@ -136,10 +136,10 @@ def _answered(audit: Audit, secret: Secret) -> Verdict:
     return Verdict(secret, f"{begun}{told}.", names)
 
 
-Tells = Callable[[Finding | Pooled, Sequence[Finding], dict[str, str]], str]
+Tells = Callable[[Finding, Sequence[Finding], dict[str, str]], str]
 
 
-def _share(found: Finding | Pooled, about: Sequence[Finding], names: dict[str, str]) -> str:
+def _share(found: Finding, about: Sequence[Finding], names: dict[str, str]) -> str:
     guess = found.reference
     same = words.percent(found.value) == words.percent(guess or 0.0)
     digits = 1 if same and found.value != guess else 0
@@ -167,9 +167,9 @@ def _share(found: Finding | Pooled, about: Sequence[Finding], names: dict[str, s
     return told
 
 
-def _rare(found: Finding | Pooled, names: dict[str, str]) -> str:
+def _rare(found: Finding, names: dict[str, str]) -> str:
     """Where one value is rare, accuracy hardly sees it: how many of the rare ones are found."""
-    details = getattr(found, "details", {})
+    details = found.details
     if "rare_recall" not in details or (found.majority or 0.0) < SKEWED:
         return ""
     precision = details.get("rare_precision")
@@ -180,7 +180,7 @@ def _rare(found: Finding | Pooled, names: dict[str, str]) -> str:
     return "of the {there} with {rare} it finds {recall}, and of those it names {precision} are"
 
 
-def _error(found: Finding | Pooled, about: Sequence[Finding], names: dict[str, str]) -> str:
+def _error(found: Finding, about: Sequence[Finding], names: dict[str, str]) -> str:
     names["value"] = words.value(found)
     told = "off by {value} on average for {client}{s} {n}"
     if found.reference is None:
@@ -189,7 +189,7 @@ def _error(found: Finding | Pooled, about: Sequence[Finding], names: dict[str, s
     return told + "; the best guess without listening by {guess}"
 
 
-def _own_model(found: Finding | Pooled, about: Sequence[Finding], names: dict[str, str]) -> str:
+def _own_model(found: Finding, about: Sequence[Finding], names: dict[str, str]) -> str:
     names["value"] = words.excess_interval(found.value, found.low, found.high)
     compared: list[str] = []
     for other in about:
@@ -201,17 +201,17 @@ def _own_model(found: Finding | Pooled, about: Sequence[Finding], names: dict[st
     whose = "their" if found.client is None else "the client's"
     told = [f"the copy's loss on {whose} {{n}} is {{value}} above the best possible"]
     told += [", ".join(compared)] if compared else []
-    if endless := getattr(found, "details", {}).get("optimum"):
+    if endless := found.details.get("optimum"):
         told.append(f"the best possible model lies {endless}")
     return "; ".join(told)
 
 
-def _property(found: Finding | Pooled, about: Sequence[Finding], names: dict[str, str]) -> str:
+def _property(found: Finding, about: Sequence[Finding], names: dict[str, str]) -> str:
     names["secret"] = f"who {words.what_of(found.attribute or '')}"
-    told, details = "of {n}", getattr(found, "details", {})
+    told, details = "of {n}", found.details
     if all(isinstance(details.get(k), int) for k in ("found", "positives", "false_alarms")):
         names["found"] = f"{details['found']} of {details['positives']}"
-        names["alarms"] = words.count(details["false_alarms"], "false alarm")
+        names["alarms"] = words.count(int(details["false_alarms"]), "false alarm")
         told += ", {found} found with {alarms}"
     names["value"] = words.value(found)
     told += "; F1 {value}"

@@ -18,7 +18,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from overheard.evaluation.record import Audit, Finding, Heard, Pooled
+from overheard.evaluation.record import Audit, Finding
 from overheard.questions.question import Metric, Topic, grouped
 
 WORDS: dict[str, Any] = tomllib.loads(
@@ -33,6 +33,11 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def actor(threat: str) -> str:
     return str(WORDS["actors"].get(threat, f"the adversary “{threat}”"))
+
+
+def rung(name: str) -> str:
+    """What an adversary of the knowledge ladder knows."""
+    return str(WORDS["rungs"].get(name, name))
 
 
 # ------------------------------------------------------------------------ questions and metrics
@@ -77,7 +82,7 @@ def of(metric: Metric) -> dict[str, Any]:
     return usual | metrics.get(metric.name, metrics["accuracy" if metric.share else "error"])
 
 
-def value(found: Finding | Pooled | Heard, digits: int = 1) -> str:
+def value(found: Finding, digits: int = 1) -> str:
     """The number with its interval."""
     ends = (found.value, found.low, found.high)
     if not found.measure.share:
@@ -94,13 +99,13 @@ def number(metric: Metric, value: float | None) -> str:
     return percent(value, 1) if metric.hits else f"{value:.2f}"
 
 
-def mark(found: Finding | Pooled) -> str:
+def mark(found: Finding) -> str:
     """What stands at a finding's mark in a chart."""
     said = value(found, 0) if found.measure.share else loss(found.value)
     return said + (", flagged" if found.flag else "")
 
 
-def brief(found: Finding | Pooled) -> tuple[str, str]:
+def brief(found: Finding) -> tuple[str, str]:
     """The two texts of a cell: the score, and what it is set against."""
     metric = found.measure
     if metric.hits:
@@ -123,14 +128,14 @@ def cell(found: Finding, what: str) -> str:
     return number(found.measure, getattr(found, what))
 
 
-def together(found: Pooled) -> str:
+def together(found: Finding) -> str:
     """2 of 4 clients: over how many the pooled number is."""
     asked = found.clients + (0 if found.flag else found.flagged)
     some = f"{found.clients:,} of " if found.clients < asked else ""
     return some + count(asked, "client")
 
 
-def over_all(found: Pooled) -> Markup:
+def over_all(found: Finding) -> Markup:
     """The sentence on all clients together."""
     metric, guesses = found.measure, []
     if metric.hits and found.majority is not None:

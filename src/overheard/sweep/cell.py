@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixData, OverheardError
-from overheard.evaluation.audit import AuditOptions
-from overheard.evaluation.complete import RUNGS, audit
+from overheard.evaluation.audit import AuditOptions, audit
+from overheard.evaluation.ladder import RUNGS
 from overheard.evaluation.record import Audit
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import load_data, plan

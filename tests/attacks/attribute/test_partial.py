@@ -15,7 +15,7 @@ from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.partial import PartialDecode, PartialOptions, imagined
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.evaluation.audit import audit
-from overheard.evaluation.complete import with_others
+from overheard.evaluation.ladder import with_others
 from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.records import Records, encode
 from overheard.transcript.kind import recipe_of

@@ -7,19 +7,20 @@ import json
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.partial import PartialDecode
 from overheard.errors import FixConfig
-from overheard.evaluation import attempt as attempt_module
-from overheard.evaluation.attempt import attempt
-from overheard.evaluation.audit import AuditOptions, audit
-from overheard.evaluation.complete import by_knowledge, by_rounds
-from overheard.evaluation.record import Failed, Skipped, read_audit
-from overheard.evaluation.resume import Kept
+from overheard.evaluation import checkpoint
+from overheard.evaluation.audit import PIECE, AuditOptions, audit
+from overheard.evaluation.checkpoint import Checkpoint, attempt
+from overheard.evaluation.record import Finding, Skipped, read_audit
+from overheard.evaluation.scoring import Posterior, Scored
 from overheard.report.digest import digest
 from overheard.report.html import render
 from overheard.report.markdown import render_markdown
@@ -51,13 +52,13 @@ def test_a_crash_ends_that_attack_and_nothing_else(federate, monkeypatch, error,
     whole = audit(recording, EAVESDROPPER, NAMES)
     assert not whole.failed
     monkeypatch.setattr(MaxEntropy, "__call__", crashing(error, lambda view: view.client == "1"))
-    kept = Kept(tmp_path)
+    kept = Checkpoint(tmp_path, PIECE)
     record = audit(recording, EAVESDROPPER, NAMES, kept=kept)
     (failed,) = record.failed
     assert (failed.attack, failed.client, failed.attribute) == ("max_entropy", "1", "s")
     assert failed.error == type(error).__name__
-    assert failed.message == str(error).partition("\n")[0]
-    assert failed.where.startswith("evaluation/test_attempt.py:")
+    said = [type(error).__name__, *str(error).splitlines()[:1]]
+    assert failed.reason.startswith(": ".join(said) + " (evaluation/test_checkpoint.py:")
     answered = {(f.attack, f.client) for f in whole.findings}
     assert {(f.attack, f.client) for f in record.findings} == answered - {("max_entropy", "1")}
     monkeypatch.undo()  # what was kept is not asked again
@@ -82,24 +83,20 @@ def test_what_is_meant_for_the_whole_audit_passes(federate, monkeypatch, error):
 
 
 def test_the_curves_note_what_failed_and_go_on(federate, monkeypatch, tmp_path):
-    recording = federate()
-    record = audit(recording, EAVESDROPPER, ["max_entropy"], ["1"])
-    whole = by_rounds(recording, EAVESDROPPER, record)
+    recording, kept = federate(), Checkpoint(tmp_path, PIECE)
+    asked = (recording, EAVESDROPPER, ["max_entropy"], ["1"], None, AuditOptions(rounds=True))
+    whole = audit(*asked)
     few = crashing(ValueError("few"), lambda view: len(view.know(Link)) == 2)
     monkeypatch.setattr(MaxEntropy, "__call__", few)
     monkeypatch.setattr(PartialDecode, "__call__", crashing(IndexError("5")))
-    kept = Kept(tmp_path)
-    heard = by_rounds(recording, EAVESDROPPER, record, kept=kept)
-    (failed,) = (part for part in heard if isinstance(part, Failed))
-    assert failed.doing == "with the first 2 rounds alone"
-    assert [p for p in heard if p != failed] == [p for p in whole if p.rounds != 2]
-    rungs = by_knowledge(recording, EAVESDROPPER, record, kept=kept)
-    assert {part.doing for part in rungs if isinstance(part, Failed)} >= {"as half", "as schema"}
-    more = record.adding(heard).adding(rungs)
-    assert {f.error for f in more.failed} == {"ValueError", "IndexError"}
-    assert len(more.heard) == len(whole) - 1
+    record = audit(*asked[:-1], AuditOptions(rounds=True, ladder=True), kept)
+    doing = {f.doing: f.error for f in record.failed}
+    assert doing["with the first 2 rounds alone"] == "ValueError"
+    assert doing["as half"] == doing["as schema"] == "IndexError"
+    assert [f.rounds for f in record.curves] == [f.rounds for f in whole.curves if f.rounds != 2]
     monkeypatch.undo()
-    assert by_rounds(recording, EAVESDROPPER, record, kept=kept) == heard
+    again = audit(*asked[:-1], AuditOptions(rounds=True, ladder=True), kept)
+    assert (again.curves, again.failed) == (record.curves, record.failed)
 
 
 def test_every_report_lists_it(federate, monkeypatch):
@@ -146,7 +143,7 @@ def test_a_run_that_takes_too_long_is_ended() -> None:
 
 
 def test_who_is_told_once_and_goes_on_is_told_again(monkeypatch) -> None:
-    monkeypatch.setattr(attempt_module, "AGAIN", 0.05)
+    monkeypatch.setattr(checkpoint, "AGAIN", 0.05)
     told = []
 
     def stubborn() -> None:
@@ -206,3 +203,61 @@ def test_an_audit_within_a_budget(workplace, monkeypatch) -> None:
     refused = workplace.overheard(*words, "--out", "b", "--budget", "-1")
     assert refused.returncode == 1
     assert "a budget of -1.0 seconds; give a number above 0" in refused.stderr
+
+
+# --- what is kept is read back bit for bit, or not at all
+
+FINDING = Finding(
+    attack="a", paper="p", question="attribute", threat="t", client="c", attribute="s",
+    metric="accuracy", value=0.1 + 0.2, low=1 / 7, high=1 / 3, n=3, seconds=1e-9, seed=4,
+    details={"whole": 3, "real": 3.0, "tiny": 5e-324, "words": "yes"},
+)  # fmt: skip
+ODD = np.array([0.1, np.nan, np.inf, -0.0, 5e-324])
+
+
+def scored(posterior: bool) -> Scored:
+    sure = Posterior(ODD, ODD[::2], ODD * 0.5) if posterior else None
+    return Scored(FINDING, ODD, None if posterior else np.float32([1.5, 2.5]), sure)
+
+
+def arrays(of: Scored) -> list[np.ndarray]:
+    held = [of.units, of.imputed, *(vars(of.posterior).values() if of.posterior else ())]
+    return [array for array in held if array is not None]
+
+
+@pytest.mark.parametrize("posterior", [True, False])
+def test_scores_come_back_bit_for_bit(tmp_path: Path, posterior: bool) -> None:
+    kept, made = Checkpoint(tmp_path, PIECE), scored(posterior)
+    assert kept.read("t", "c", "a") is None
+    kept.made(lambda: [made], "t", "c", "a")
+    (back,) = kept.made(lambda: [], "t", "c", "a")
+    assert back.finding.model_dump_json() == made.finding.model_dump_json()
+    for one, other in zip(arrays(back), arrays(made), strict=True):
+        assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    assert kept.read("t", "c", "another") is None
+
+
+def test_reasons_and_curves_come_back(tmp_path: Path) -> None:
+    kept = Checkpoint(tmp_path, PIECE)
+    skipped = Skipped(attack="a", client="c", reason="too short")
+    mixed = [FINDING.model_copy(update={"rounds": 1}), skipped, FINDING]
+    assert kept.made(lambda: mixed, "t") == mixed
+    assert kept.made(lambda: [], "t") == mixed
+    assert kept.made(lambda: [], "u") == []
+    assert kept.made(lambda: mixed, "u") == []
+    assert list(Checkpoint().everything()) == []
+
+
+def test_a_damaged_piece_is_made_again(tmp_path: Path) -> None:
+    kept = Checkpoint(tmp_path, PIECE)
+    kept.made(lambda: [scored(True)], "t")
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1
+        path.write_bytes(damaged)
+        assert kept.read("t") is None
+        assert not path.exists()
+        kept.made(lambda: [scored(True)], "t")
+    assert path.read_bytes() == whole

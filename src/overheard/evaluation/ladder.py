@@ -1,0 +1,263 @@
+"""What would fewer rounds, or less knowledge of the clients, have told the adversary?
+
+Of every secret the attack that learned most over all clients is asked again, on the client where it
+learned most: with the rounds observed cut to 1, 2, 5, 10, ..., the rest of the adversary's
+knowledge as it is.
+
+The knowledge ladder cuts what is known of a client: which columns, whether the labels, how many of
+the records. Its first rung is the audit's own; the last knows only who might be there. On every
+other rung `partial_decode` listens, beside imputation by who knows as much and does not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks import is_slow
+from overheard.attacks.partial import PartialDecode
+from overheard.errors import FixConfig, GrantKnowledge, ListenLonger
+from overheard.evaluation.checkpoint import NOT_RUN, attempt
+from overheard.evaluation.decision import best_of, strongest
+from overheard.evaluation.record import Audit, Failed, Finding, Skipped
+from overheard.evaluation.scoring import Scored, Scorer, over_clients, scorer_of
+from overheard.programs.records import Records
+from overheard.questions.question import grouped
+from overheard.randomness import stream
+from overheard.transcript.kind import told_of
+from overheard.transcript.knowledge import (
+    AuxiliaryData,
+    Labels,
+    Messages,
+    PublicRecords,
+    SummedMessages,
+)
+from overheard.transcript.store import Recording
+from overheard.transcript.target import Target
+from overheard.transcript.threat import Threat
+from overheard.transcript.view import Attack, View, launch, observe
+
+if TYPE_CHECKING:
+    from overheard.evaluation.audit import Asked
+
+# ------------------------------------------------------------------------------ fewer rounds
+
+
+def prefixes(rounds: int) -> tuple[int, ...]:
+    """1, 2, 5, 10, 20, 50, ... below ``rounds``."""
+    steps = (digit * 10**decade for decade in range(9) for digit in (1, 2, 5))
+    return tuple(step for step in steps if step < rounds)
+
+
+def first_rounds(view: View, rounds: int) -> View:
+    """The same adversary, who stopped listening after so many rounds with the client."""
+    return view.knowing(_messages(view).first(rounds))
+
+
+def _messages(view: View) -> Any:
+    """What the adversary observed: one client's messages, or sums of them."""
+    return view.know(SummedMessages) if view.lacks([Messages]) else view.know(Messages)
+
+
+def by_rounds(asked: Asked, record: Audit) -> list[Finding | Failed | Skipped]:
+    """What the strongest attack on each secret learns from ever more rounds, the last: all of them.
+
+    A number of rounds with which the attack cannot run is left out, and so are attacks that search
+    for minutes; one with which it fails, or takes longer than its budget, is listed as such.
+    """
+    chosen = list(_strongest(record))
+    found: list[Finding | Failed | Skipped] = []
+    for done, best in enumerate(chosen):
+        attack = next(a for a in asked.attacks if a.name == best.attack)
+        target = asked.target_of(best)
+        if target.asked.together or is_slow(attack):  # its guess has evidence by round
+            continue
+        asked.options.progress(f"{target.key}, by rounds: {attack.name}", done, len(chosen))
+        line = partial(_curve, asked, target, attack, best)
+        found += asked.kept.made(line, "rounds", target.key, str(best.client), asked.key_of(attack))
+    asked.options.progress("rounds", len(chosen), len(chosen))
+    return found
+
+
+def _strongest(record: Audit) -> Iterator[Finding]:
+    """Per secret: the attack strongest over all clients, where it learned most."""
+    for best in best_of(row for row in record.pooled if row.reliable).values():
+        same = (best.attack, best.topic)
+        yield from filter(
+            None, [strongest(f for f in record.findings if f.key[:2] == same and f.reliable)]
+        )
+
+
+def _curve(
+    asked: Asked, target: Target, attack: Attack, best: Finding
+) -> Iterator[Finding | Failed | Skipped]:
+    """One attack on one client, with ever more rounds, where its answer does not flag itself."""
+    client = str(best.client)
+    view, scorer = asked.case(target, client)
+    observed = len(_messages(view))
+
+    def run(rounds: int) -> Finding:
+        begin = time.perf_counter()
+        guess = launch(attack, first_rounds(view, rounds), best.seed)
+        found = scorer(attack, guess, time.perf_counter() - begin).finding
+        if found.flag:
+            raise ListenLonger(found.flag)
+        return found.model_copy(update={"rounds": rounds})
+
+    for rounds in prefixes(observed):
+        doing, one = f"with the first {rounds} rounds alone", partial(run, rounds)
+        try:
+            yield attempt(one, attack.name, client, best.attribute, doing, asked.options.budget)
+        except NOT_RUN:
+            continue
+    yield best.model_copy(update={"rounds": observed, "level": None, "why": ""})
+
+
+# ---------------------------------------------------------------------------- less knowledge
+
+DEMOGRAPHICS = frozenset(
+    "age sex gender female male race black white ethnicity hispanic marital married education educ "
+    "region state country native nationality birth child children family household".split()
+)
+"""Words in the names of columns that a register of residents has."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """``columns``: which of the public ones; ``records``: the share that is known. The report's
+    words say who that is."""
+
+    name: str
+    columns: Literal["all", "demographics", "none"] = "all"
+    labels: bool = True
+    records: float = 1.0
+
+
+RUNGS = (
+    Rung("colleague"),
+    Rung("half", records=0.5),
+    Rung("registry", "demographics"),
+    Rung("demographics", "demographics", labels=False),
+    Rung("schema", "none", labels=False),
+)
+
+
+def with_others(recording: Recording, view: View) -> View:
+    """The same adversary, who knows people like the client's. Where the recording has no auxiliary
+    records, the other clients' stand for them, as they do for imputation."""
+    recipe = told_of(recording)
+    if AuxiliaryData in view.kinds or recipe is None:
+        return view
+    others = [table for who, table in recording.truth().items() if who != view.client]
+    if not others:
+        raise GrantKnowledge(
+            "nobody like the client's people is known: no other client, and no auxiliary records"
+        )
+    together = {n: np.concatenate([table[n] for table in others]) for n in others[0].columns}
+    return view.knowing(AuxiliaryData.split(Records(together), recipe.target.column))
+
+
+def demographic(columns: Iterable[str], named: Iterable[str] = ()) -> tuple[str, ...]:
+    """The columns that are demographics: those named, else those whose names say so."""
+    there = tuple(columns)
+    if wrong := [name for name in named if name not in there]:
+        raise FixConfig(f"no public column {wrong[0]!r}; there are {', '.join(there)}")
+    spaced = {name: name.lower().replace("-", "_").replace(".", "_").split("_") for name in there}
+    return tuple(named) or tuple(n for n, words in spaced.items() if DEMOGRAPHICS & set(words))
+
+
+def lowered(
+    view: View, rung: Rung, demographics: tuple[str, ...], seed: int
+) -> tuple[View, NDArray[Any]]:
+    """The view of an adversary on this rung, and which of the client's records it knows of."""
+    records, labels = view.know(PublicRecords).records, view.know(Labels).values
+    rng = stream(seed, "rung", rung.name, view.client, view.target.key)
+    known = np.arange(len(labels))
+    if rung.records < 1:
+        known = np.sort(rng.permutation(known)[: max(2, round(rung.records * len(known)))])
+        records, labels = records.take(known), labels[known]
+    if rung.columns == "none":
+        records = Records({"record": known.astype(np.float64)})  # how many, and nothing else
+    if rung.columns == "demographics":
+        if not demographics:
+            raise GrantKnowledge("no column is called like a demographic one; name them")
+        records = records.only(demographics)
+    view = view.knowing(PublicRecords(records), Labels(labels))
+    return (view if rung.labels else view.narrowed(view.kinds - {Labels})), known
+
+
+def case_on(
+    rung: Rung,
+    recording: Recording,
+    threat: Threat,
+    target: Target,
+    client: str,
+    demographics: tuple[str, ...] = (),
+    seed: int = 0,
+) -> tuple[View, Scorer]:
+    """What an adversary on this rung holds of a client, and what scores its guesses: beside those
+    of somebody who knows as much and does not listen."""
+    view = with_others(recording, observe(recording, threat, target, client))
+    named = demographic(view.know(PublicRecords).records.columns, demographics)
+    view, known = lowered(view, rung, named, seed)
+    recipe, records = told_of(recording), recording.truth()[client].take(known)
+    assert recipe is not None  # without one nothing is scored
+    return view, scorer_of(recipe, {client: records}, target, view, seed)
+
+
+def by_knowledge(
+    asked: Asked, record: Audit, scored: Sequence[Scored]
+) -> list[Finding | Failed | Skipped]:
+    """Of every attribute and client of an audit, what is learned on each rung.
+
+    A rung on which nothing can be decoded is listed as skipped, with the reason. All clients
+    together: one of which an answer must not be relied on is left out of every rung, so that all
+    are of the same people; where that would leave nobody, out of its own rung only.
+    """
+    about = [f for f in record.findings if f.question == PartialDecode.question]
+    best = list(best_of(f for f in about if f.attack in record.listening).values())
+    behind = {s.finding.key: s for s in scored}
+    made: list[Scored | Failed | Skipped] = []
+    for done, top in enumerate(best):
+        what = f"{top.attribute} of {top.client}, by what is known"
+        asked.options.progress(what, done, len(best))
+        first = behind[top.key].finding.model_copy(update={"rung": RUNGS[0].name})
+        made.append(replace(behind[top.key], finding=first))
+        line = partial(_lower, asked, top)
+        made += asked.kept.made(line, "ladder", str(top.attribute), str(top.client))
+    asked.options.progress("ladder", len(best), len(best))
+    answers = [one for one in made if isinstance(one, Scored)]
+    flagged = {(f.attribute, f.client) for s in answers if (f := s.finding).flag}
+    over_all = []
+    for same_rung in grouped(answers, lambda s: (s.finding.attribute, s.finding.rung)).values():
+        same = [s for s in same_rung if (s.finding.attribute, s.finding.client) not in flagged]
+        over_all.append(over_clients(same or same_rung))
+    return [*(one.finding if isinstance(one, Scored) else one for one in made), *over_all]
+
+
+def _lower(asked: Asked, top: Finding) -> Iterator[Scored | Failed | Skipped]:
+    """The attribute and client of a finding, on every rung but the first."""
+    options, client, attack = asked.options, str(top.client), PartialDecode()
+    target = asked.target_of(top)
+
+    def run(rung: Rung) -> Scored:
+        this = (rung, asked.recording, asked.threat, target, client)
+        view, scorer = case_on(*this, options.demographics, top.seed)
+        begin = time.process_time()
+        guess = launch(attack, view, top.seed)
+        scored = scorer(attack, guess, time.process_time() - begin)
+        return replace(scored, finding=scored.finding.model_copy(update={"rung": rung.name}))
+
+    for rung in RUNGS[1:]:
+        doing, one = f"as {rung.name}", partial(run, rung)
+        about = (attack.name, client, top.attribute)
+        try:
+            yield attempt(one, *about, doing, options.budget)
+        except NOT_RUN as error:
+            yield asked.skip(attack, client, target, f"{doing}: {error}")
