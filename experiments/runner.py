@@ -39,9 +39,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from experiments.origin import origin
 from overheard.errors import ChooseAnotherOutput, FixConfig
 from overheard.files import sole_writer
-from overheard.origin import origin
 from overheard.workers import in_processes
 
 HERE = Path(__file__).parent

@@ -59,3 +59,11 @@ def test_transcript_needs_no_torch() -> None:
 
 def test_the_check_can_fail() -> None:
     assert heavy_after("import sklearn") >= {"sklearn"}
+
+
+def test_every_public_name_is_there_and_completed() -> None:
+    import overheard
+
+    for name in overheard.__all__:
+        assert getattr(overheard, name).__doc__
+        assert name in dir(overheard)

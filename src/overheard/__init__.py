@@ -26,33 +26,24 @@ if TYPE_CHECKING:
     from overheard.transcript.verify import verify
     from overheard.transcript.view import Attack, View, launch, observe
 
-_HOMES = {
-    "Attack": "transcript.view",
-    "Audit": "evaluation.record",
-    "AuditOptions": "evaluation.audit",
-    "Federation": "federation.federation",
-    "Recorder": "recorders.recorder",
-    "Recording": "transcript.store",
-    "Target": "transcript.target",
-    "Threat": "transcript.threat",
-    "View": "transcript.view",
-    "all_attacks": "attacks",
-    "attack_named": "attacks",
-    "audit": "evaluation.audit",
-    "launch": "transcript.view",
-    "observe": "transcript.view",
-    "parse_config": "federation.federation",
-    "plan": "federation.plan",
-    "preflight": "guard.preflight",
-    "preflight_updates": "guard.preflight",
-    "read_audit": "evaluation.record",
-    "read_config": "federation.federation",
-    "share": "transcript.share",
-    "simulate": "federation.simulate",
-    "threat_named": "transcript.threat",
-    "verify": "transcript.verify",
-    "write_report": "report.html",
+_NAMES = {
+    "attacks": ("all_attacks", "attack_named"),
+    "evaluation.audit": ("AuditOptions", "audit"),
+    "evaluation.record": ("Audit", "read_audit"),
+    "federation.federation": ("Federation", "parse_config", "read_config"),
+    "federation.plan": ("plan",),
+    "federation.simulate": ("simulate",),
+    "guard.preflight": ("preflight", "preflight_updates"),
+    "recorders.recorder": ("Recorder",),
+    "report.html": ("write_report",),
+    "transcript.share": ("share",),
+    "transcript.store": ("Recording",),
+    "transcript.target": ("Target",),
+    "transcript.threat": ("Threat", "threat_named"),
+    "transcript.verify": ("verify",),
+    "transcript.view": ("Attack", "View", "launch", "observe"),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __version__ = "0.1.0"
 __all__ = [
@@ -67,3 +58,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"overheard.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'overheard' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -22,7 +22,7 @@ import typer
 from overheard.foreign.shown import visible, visible_json
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, ProgressColumn, Task
+    from rich.progress import Progress, ProgressColumn
 
 
 @dataclass
@@ -128,24 +128,15 @@ def table(
     Console().print(drawn)
 
 
-def _description() -> ProgressColumn:
-    """What a bar is about, as plain text: names in it are not rich's markup."""
-    from rich.progress import ProgressColumn
-    from rich.text import Text
-
-    class Description(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(visible(task.description))
-
-    return Description()
-
-
 def _bar(*columns: ProgressColumn, transient: bool = False) -> Progress:
+    """What a bar is about, as it is (names in it are not rich's markup), and these columns."""
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, TextColumn
 
+    about = TextColumn("{task.description}", markup=False)
     silent = _MODE.quiet or _MODE.json or not sys.stderr.isatty()
-    return Progress(*columns, console=Console(stderr=True), transient=transient, disable=silent)
+    screen = Console(stderr=True)
+    return Progress(about, *columns, console=screen, transient=transient, disable=silent)
 
 
 @contextmanager
@@ -154,7 +145,7 @@ def progress() -> Iterator[Progress]:
     from rich import progress as rich
 
     columns = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
-    with _bar(_description(), *columns) as bar:
+    with _bar(*columns) as bar:
         try:
             yield bar
         except BaseException:
@@ -178,7 +169,8 @@ def steps(title: str) -> Iterator[Callable[[str, int, int], None]]:
 
         def show(what: str, done: int, total: int) -> None:
             nonlocal said
-            bar.update(task, completed=done, total=total, description=f"{title} {what}".strip())
+            about = visible(f"{title} {what}".strip())
+            bar.update(task, completed=done, total=total, description=about)
             if lines and what not in ("", said) and done < total:
                 said = what
                 complain(f"{title} {what} ({done} of {total} done)")
@@ -191,7 +183,6 @@ def waiting(what: str) -> Iterator[None]:
     """A spinner for a step that cannot be counted, with the time it has taken."""
     from rich import progress as rich
 
-    columns = (rich.SpinnerColumn(), _description(), rich.TimeElapsedColumn())
-    with _bar(*columns, transient=True) as bar:
-        bar.add_task(what, total=None)
+    with _bar(rich.SpinnerColumn(), rich.TimeElapsedColumn(), transient=True) as bar:
+        bar.add_task(visible(what), total=None)
         yield

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from overheard import origin as module
-from overheard.origin import origin
+from experiments import origin as module
+from experiments.origin import origin
 
 
 @pytest.fixture
