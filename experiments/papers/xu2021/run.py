@@ -8,6 +8,7 @@ last returned model's accuracy varies more than methods differ.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,13 @@ from experiments.recordings import federation, recorded
 from experiments.runner import Cell, Experiment, Values, cell
 from overheard.attacks.baselines import GlobalModel, LastReturned
 from overheard.attacks.local_model import Structured
-from overheard.attacks.papers.xu2021 import LearnedMap, learn_map
+from overheard.attacks.papers.xu2021 import LearnedMap
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
-from overheard.transcript.knowledge import Link
+from overheard.transcript.guess import LocalModel
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
@@ -31,11 +32,9 @@ from overheard.transcript.view import Attack, launch, observe
 
 Array = NDArray[np.float64]
 LEARNED = "learned_map"
-SIMPLE: dict[str, Attack] = {
-    attack.name: attack for attack in (GlobalModel(), LastReturned(), Structured())
+METHODS: dict[str, Attack] = {
+    attack.name: attack for attack in (GlobalModel(), LastReturned(), Structured(), LearnedMap())
 }
-METHODS = {**dict.fromkeys(SIMPLE, 1.0), LEARNED: 40.0}
-"""With about the seconds that each takes."""
 CLIENTS = tuple(f"client {i}" for i in range(5))
 TABLE1 = {
     1: by_client(
@@ -72,22 +71,14 @@ def local_accuracy(recipe: Recipe, theta: Array, records: Records) -> float:
 
 
 def models(
-    recording: Recording, method: str, seed: int, clients: tuple[str, ...] = ()
-) -> tuple[dict[str, Array], dict[str, float]]:
-    """What a method makes of every client, and equation (9)'s loss where maps were trained.
-
-    The learned maps are trained all at once.
-    """
-    names = clients or recording.clients
-    views = {c: observe(recording, EAVESDROPPER, LOCAL_MODEL, c) for c in names}
-    if method != LEARNED:
-        return {c: launch(SIMPLE[method], v, seed).parameters for c, v in views.items()}, {}
-    models, losses = {}, {}
-    for name, view in views.items():
-        link = view.know(Link)
-        sent, updates = link.sent.astype(np.float64), link.updates()
-        models[name], losses[name], _ = learn_map(sent, updates, LearnedMap(), seed)
-    return models, losses
+    recording: Recording, method: str, seed: int, clients: Sequence[str] = ()
+) -> dict[str, LocalModel]:
+    """What a method makes of every client."""
+    views = {
+        client: observe(recording, EAVESDROPPER, LOCAL_MODEL, client)
+        for client in clients or recording.clients
+    }
+    return {client: launch(METHODS[method], view, seed) for client, view in views.items()}
 
 
 def table1(one: Cell) -> Values:
@@ -96,17 +87,19 @@ def table1(one: Cell) -> Values:
     config = federation(one.seed, "leaf_synthetic", "logistic", training, {"seed": one.seed})
     with recorded(config, shared=True) as recording:
         begin = time.process_time()
-        guesses, _ = models(recording, one.method, one.seed)
+        guesses = models(recording, one.method, one.seed)
         seconds = time.process_time() - begin
         return {**local_scores(recording, guesses), "CPU seconds": seconds}
 
 
-def local_scores(recording: Recording, guesses: dict[str, Array]) -> dict[str, dict[str, float]]:
+def local_scores(
+    recording: Recording, guesses: Mapping[str, LocalModel]
+) -> dict[str, dict[str, float]]:
     """Of each client's guessed model: its accuracy beside the majority's, and its excess loss."""
     truth, recipe = truth_and_recipe(recording)
     found: dict[str, dict[str, float]] = {}
-    for client, theta in guesses.items():
-        records = truth[client]
+    for client, guess in guesses.items():
+        records, theta = truth[client], guess.parameters
         best = metrics.client_losses(recipe, metrics.local_optimum(recipe, records), records).mean()
         labels = records[recipe.target.column]
         for measure, value in (
@@ -132,26 +125,31 @@ def fig1(one: Cell) -> Values:
         truth, recipe = truth_and_recipe(recording)
         if one.method == "local optima":
             return {"mean distance to others": mean_distances(recipe, truth)}
-        guesses, losses = models(recording, one.method, one.seed, ("client 1",))
+        guess = models(recording, one.method, one.seed, ["client 1"])["client 1"]
         others = [truth[c] for c in ("client 0", "client 2")]
-        score = np.mean([local_accuracy(recipe, guesses["client 1"], o) for o in others])
-        return {"test accuracy": float(score), "map loss": losses}
+        score = np.mean([local_accuracy(recipe, guess.parameters, o) for o in others])
+        loss = {"map loss": guess.diagnostics["map_loss"]} if one.method == LEARNED else {}
+        return {"test accuracy": float(score), **loss}
+
+
+def cost(method: str) -> float:
+    return 40.0 if method == LEARNED else 2.0
 
 
 def table1_cells() -> list[Cell]:
     return [
-        cell(method, seed, cost, quick=seed == 0 and method != LEARNED, steps=steps)
+        cell(method, seed, cost(method), seed == 0 and method != LEARNED, steps=steps)
         for steps in TABLE1
-        for method, cost in METHODS.items()
+        for method in METHODS
         for seed in range(10)
     ]
 
 
 def fig1_cells() -> list[Cell]:
     return [cell("local optima", batch=0, cost=20, quick=True)] + [
-        cell(method, seed, cost, quick=seed == 0 and method != LEARNED, batch=batch)
+        cell(method, seed, cost(method), seed == 0 and method != LEARNED, batch=batch)
         for batch in (32, 64, 128, 0)
-        for method, cost in METHODS.items()
+        for method in METHODS
         for seed in range(5)
     ]
 
