@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from threading import RLock
 from typing import Any, cast
 
 import numpy as np
@@ -24,7 +23,7 @@ from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, Result, Strateg
 from numpy.typing import NDArray
 
 from overheard.files import refuse_existing
-from overheard.recorders.recorder import Listener, Recorder, Replies, same_arrays
+from overheard.recorders.recorder import Listener, Recorder, same_arrays
 
 WEIGHTS = ("num-examples", "num_examples")
 SECURE = "secaggplus_configs"  # the record in which the SecAgg+ workflow keeps its own messages
@@ -125,8 +124,6 @@ class ListeningGrid(Passing):
         self._listener = listener
         self._name_by = name_by
         self._weights = weights
-        self._lock = RLock()
-        self._replies = Replies()
         self._counted = 0
         self._reached: set[int] = set()  # by the round that is counted, where nobody numbers them
         self._decoded: tuple[tuple[Any, ...], Arrays] = ((), {})
@@ -168,20 +165,14 @@ class ListeningGrid(Passing):
     def _before(self, messages: list[Message]) -> list[tuple[int, Arrays] | None]:
         """Round and model of each training message; read before the grid may take it apart."""
         heard: list[tuple[int, Arrays] | None] = []
-
-        def read(recorder: Recorder) -> None:
-            with self._lock:
-                heard.extend(self._hear_sending(recorder, m) for m in messages)
-
-        self._listener.hear(read)
+        self._listener.hear(lambda r: heard.extend(self._hear_sending(r, m) for m in messages))
         return heard
 
     def _after(self, messages: list[Message], heard: list[tuple[int, Arrays] | None]) -> None:
         """Keep each model under the id that the grid has given its message by now."""
-        with self._lock:
-            for message, sent in zip(messages, heard, strict=False):  # none heard: it failed before
-                if sent is not None:
-                    self._replies.asked(message.metadata.message_id, *sent)
+        for message, sent in zip(messages, heard, strict=False):  # none heard: it failed before
+            if sent is not None:
+                self._listener.asked(message.metadata.message_id, *sent)
 
     def _hear_sending(self, recorder: Recorder, message: Message) -> tuple[int, Arrays] | None:
         content = message.content if message.has_content() else RecordDict()
@@ -198,11 +189,10 @@ class ListeningGrid(Passing):
         return number, arrays
 
     def _hear_replies(self, recorder: Recorder, replies: Sequence[Message]) -> None:
-        with self._lock:
-            for reply in replies:
-                sent = self._replies.answered(reply.metadata.reply_to_message_id)
-                if sent is not None and reply.has_content() and _is_training(reply):
-                    self._hear_reply(recorder, reply, sent)
+        for reply in replies:
+            sent = self._listener.answered(reply.metadata.reply_to_message_id)
+            if sent is not None and reply.has_content() and _is_training(reply):
+                self._hear_reply(recorder, reply, sent)
 
     def _hear_reply(
         self, recorder: Recorder, reply: Message, sent: tuple[int, Mapping[str, NDArray[Any]]]
@@ -223,7 +213,7 @@ class ListeningGrid(Passing):
                 )
             return
         if any(content.array_records.values()):
-            self._replies.record(recorder, sent, client, _arrays(content), float(weight))
+            self._listener.record(sent, client, _arrays(content), float(weight))
 
     def _hear_sum(self, recorder: Recorder, after: Arrays) -> None:
         """The next model that is sent is what the server made of the sum."""

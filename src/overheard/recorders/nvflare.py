@@ -28,7 +28,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.fuel.utils import fobs
 from nvflare.widgets.widget import Widget
 
-from overheard.recorders.recorder import Listener, Recorder, Replies
+from overheard.recorders.recorder import Listener, Recorder
 from overheard.transcript.messages import releases_arrays
 
 Arrays = dict[str, NDArray[Any]]
@@ -47,45 +47,45 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         self.task = task
         self.payload = payload
         self._listener: Listener | None = None
-        self._replies = Replies()
         self._tasks: dict[str, int] = {}  # the last of each site, where rounds have no number
         self._failure: BaseException | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        listener = self._listener
         if event_type == EventType.START_RUN:
             about = {"framework": "nvflare", "version": version("nvflare")}
             self._listener = Listener(Recorder(self.path, self.payload, about))
-        elif self._listener is None:
+        elif listener is None:
             return
         elif event_type == EventType.AFTER_TASK_DATA_FILTER and self._mine(fl_ctx):
-            self._listener.hear(lambda recorder: self._hear_task(recorder, fl_ctx))
+            listener.hear(lambda recorder: self._hear_task(listener, recorder, fl_ctx))
         elif event_type == EventType.BEFORE_TASK_RESULT_FILTER and self._mine(fl_ctx):
-            self._listener.hear(lambda recorder: self._hear_result(recorder, fl_ctx))
+            listener.hear(lambda recorder: self._hear_result(listener, recorder, fl_ctx))
         elif event_type in (EventType.FATAL_SYSTEM_ERROR, EventType.JOB_ABORTED):
             self._failure = RuntimeError(event_type)
         elif event_type == EventType.END_RUN:
-            self._listener.end(self._failure)
+            listener.end(self._failure)
 
     def _mine(self, fl_ctx: FLContext) -> bool:
         return bool(fl_ctx.get_prop(FLContextKey.TASK_NAME) == self.task)
 
-    def _hear_task(self, recorder: Recorder, fl_ctx: FLContext) -> None:
+    def _hear_task(self, listener: Listener, recorder: Recorder, fl_ctx: FLContext) -> None:
         data: Shareable = fl_ctx.get_prop(FLContextKey.TASK_DATA)
         number = data.get_header(AppConstants.CURRENT_ROUND)
         talk = _conversation(fl_ctx)
         if releases_arrays(self.payload) and number is None:  # a controller of statistics
             number = self._tasks[talk[1]] = self._tasks.get(talk[1], -1) + 1
-            self._replies.asked(talk, number, _arrays(_inside(data)))
+            listener.asked(talk, number, _arrays(_inside(data)))
             return
         message = from_shareable(data)
         if message.data_kind != DataKind.WEIGHTS or number is None:
             return
-        self._replies.asked(talk, int(number), _arrays(message.data or {}))
+        listener.asked(talk, int(number), _arrays(message.data or {}))
         _note_weights(recorder, message)
 
-    def _hear_result(self, recorder: Recorder, fl_ctx: FLContext) -> None:
+    def _hear_result(self, listener: Listener, recorder: Recorder, fl_ctx: FLContext) -> None:
         talk = _conversation(fl_ctx)
-        sent = self._replies.answered(talk)
+        sent = listener.answered(talk)
         if sent is None:
             return
         message = from_shareable(fl_ctx.get_prop(FLContextKey.TASK_RESULT))
@@ -103,7 +103,7 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         _, client = talk
         weight = message.get_meta_prop(FLMetaKey.NUM_STEPS_CURRENT_ROUND)
         count = np.nan if weight is None else float(weight)
-        self._replies.record(recorder, sent, client, returned, count)
+        listener.record(sent, client, returned, count)
         for name, value in _told(message.meta).items():
             recorder.clear(name, client, value)
 

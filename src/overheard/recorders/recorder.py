@@ -2,8 +2,8 @@
 
 The recording on disk has whole rounds. `Recorder` keeps the messages of the present round and
 writes it when a later one begins, or when it is closed; a process that is killed loses that round
-and nothing else. `Listener` and `Replies` are for who listens to a framework: without disturbing
-it, and whatever the order in which replies come.
+and nothing else. `Listener` is for who listens to a framework: without disturbing it, and whatever
+the order in which replies come.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixData, OverheardError
-from overheard.programs.records import Records
 from overheard.transcript import store
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
@@ -70,7 +69,7 @@ class Recorder:
         self._lock = RLock()
         self._round: _Round | None = None
         self._last = -1
-        self._types: dict[str, np.dtype[Any]] | None = None
+        self._types: dict[str, NDArray[Any]] | None = None
         self._notes: dict[str, None] = {}
         self._heard: dict[str, dict[str, list[float | str]]] = {}
         self._closed = False
@@ -115,18 +114,6 @@ class Recorder:
         """A finding about the messages themselves, which audits repeat; each is kept once."""
         with self._lock:
             self._notes[sentence] = None
-
-    def side(self, holds_kind: str, content: Any, target: str = "") -> None:
-        """Side knowledge, as `overheard.transcript.store.Recorder.side`."""
-        with self._lock:
-            self._store.side(holds_kind, content, target)
-
-    def truth(
-        self, tables: Mapping[str, Records], holds_kind: str = "Records", target: str = ""
-    ) -> None:
-        """Secrets, for evaluation only, as `overheard.transcript.store.Recorder.truth`."""
-        with self._lock:
-            self._store.truth(tables, holds_kind, target)
 
     def close(self, finished: bool = True) -> None:
         """Write the last round and mark the recording as finished.
@@ -181,86 +168,77 @@ class Recorder:
             self._write_mean(heard)
 
     def _write_individual(self, heard: _Round) -> None:
-        models: dict[str, Arrays] = {}
-        heard.returned = {client: heard.returned[client] for client in sorted(heard.returned)}
-        for client in heard.returned:
-            model = heard.sent.get(client, heard.sent.get(EVERYBODY))
-            if model is None:
-                raise FixData(
-                    f"round {heard.number}: {client!r} returned a model but was sent none; call "
-                    "`sent` for it, or once for all with an empty name"
-                )
-            models[client] = model
-        first = next(iter(models.values()))
-        if all(same_arrays(model, first) for model in models.values()):
-            models = {EVERYBODY: first}
-        returned = heard.returned
+        returned = {client: heard.returned[client] for client in sorted(heard.returned)}
+        broadcast = heard.sent.get(EVERYBODY)
+        models = {client: heard.sent.get(client, broadcast) for client in returned}
+        if lacking := [client for client, model in models.items() if model is None]:
+            raise FixData(
+                f"round {heard.number}: {lacking[0]!r} returned a model but was sent none; call "
+                "`sent` for it, or once for all with an empty name"
+            )
+        sent = cast(dict[str, Arrays], models)
+        first = next(iter(sent.values()))
+        if all(same_arrays(model, first) for model in sent.values()):
+            sent = {EVERYBODY: first}
         if not releases_arrays(self._payload):  # a program's messages are what they are
-            types = self._fit(heard.number, [*models.values(), *returned.values()])
-            models = {c: _cast(model, types) for c, model in models.items()}
-            returned = {c: _cast(model, types) for c, model in returned.items()}
-        sent = models.get(EVERYBODY, models)
-        self._store.round(heard.number, sent, returned, heard.weights)
+            self._settle(heard.number, [*sent.values(), *returned.values()])
+            sent = {c: self._fitted(heard.number, model) for c, model in sent.items()}
+            returned = {c: self._fitted(heard.number, model) for c, model in returned.items()}
+        self._store.round(heard.number, sent.get(EVERYBODY, sent), returned, heard.weights)
 
     def _write_mean(self, heard: _Round) -> None:
         assert heard.mean is not None
-        models = list(heard.sent.values())
-        if not models or not all(same_arrays(model, models[0]) for model in models):
+        models, count = list(heard.sent.values()), len(heard.participants or ())
+        if not models or not all(same_arrays(model, models[0]) for model in models) or not count:
             raise FixData(
-                f"round {heard.number}: a sum needs one model that was sent to all; "
-                f"{len(models)} were given"
+                f"round {heard.number}: a mean is only a sum if one model was sent to all (there "
+                f"are {len(models)}) and it is known of how many it is: name the participants"
             )
-        if not heard.participants:
-            raise FixData(
-                f"round {heard.number}: a mean is only a sum if it is known of how many; name the "
-                "participants"
-            )
-        types = self._fit(heard.number, [models[0], heard.mean])
-        sent, mean = _cast(models[0], types), _cast(heard.mean, types)
-        count = len(heard.participants)
+        self._settle(heard.number, [models[0], heard.mean])
+        sent, mean = (self._fitted(heard.number, arrays) for arrays in (models[0], heard.mean))
         total = {
             name: count * update_of(self._payload, sent[name], array)
             for name, array in mean.items()
         }
         self._store.aggregated(heard.number, sent, total, heard.participants)
 
-    def _fit(self, number: int, messages: list[Arrays]) -> dict[str, np.dtype[Any]]:
-        """The arrays that all messages have, and types wide enough; the first round settles both.
-
-        A federation may send float32 and be returned float64: the wider type holds both exactly.
-        """
+    def _settle(self, number: int, messages: list[Arrays]) -> None:
+        """The first round settles which arrays all messages have, and types wide enough: a
+        federation may send float32 and be returned float64, and the wider type holds both."""
+        if self._types is not None:
+            return
         first = messages[0]
-        if self._types is None:
-            common = [
-                name
-                for name in first
-                if all(name in m and m[name].shape == first[name].shape for m in messages)
-            ]
-            if not common:
+        common = [
+            name
+            for name in first
+            if all(name in m and m[name].shape == first[name].shape for m in messages)
+        ]
+        if not common:
+            raise FixData(
+                f"round {number}: what was sent ({_words(first)}) and what came back "
+                f"({_words(messages[-1])}) share no array of one name and shape"
+            )
+        if left := sorted({name for m in messages for name in m} - set(common)):
+            self.note(f"Arrays that are not in every message were left out: {', '.join(left)}.")
+        wide = {name: np.result_type(*(m[name].dtype for m in messages)) for name in common}
+        self._types = {n: np.broadcast_to(np.zeros((), wide[n]), first[n].shape) for n in common}
+
+    def _fitted(self, number: int, arrays: Arrays) -> Arrays:
+        """The arrays that the recording holds, in its types, which never narrow."""
+        fitted = {}
+        for name, like in (self._types or {}).items():
+            array = arrays.get(name)
+            if (
+                array is None
+                or array.shape != like.shape
+                or not np.can_cast(array.dtype, like.dtype)
+            ):
                 raise FixData(
-                    f"round {number}: what was sent ({_words(first)}) and what came back "
-                    f"({_words(messages[-1])}) share no array of one name and shape"
+                    f"round {number}: a message has {_words(arrays)} where the recording has "
+                    f"{_words(self._types or {})}; a recording holds one model, so begin another"
                 )
-            left = sorted({name for m in messages for name in m} - set(common))
-            if left:
-                self.note(f"Arrays that are not in every message were left out: {', '.join(left)}.")
-            self._types = {
-                name: np.result_type(*(m[name].dtype for m in messages)) for name in common
-            }
-        for message in messages:
-            for name, dtype in self._types.items():
-                there = message.get(name)
-                if there is None or there.shape != first[name].shape:
-                    raise FixData(
-                        f"round {number}: a message has {_words(message)} where the recording has "
-                        f"{', '.join(self._types)}; a recording holds one model, so begin another"
-                    )
-                if not np.can_cast(there.dtype, dtype, "safe"):
-                    raise FixData(
-                        f"round {number}: {name!r} is now {there.dtype} and the recording holds "
-                        f"{dtype}; a recording holds one model, so begin another"
-                    )
-        return self._types
+            fitted[name] = array.astype(like.dtype, copy=False)
+        return fitted
 
     def _write_clear(self) -> None:
         if self._notes or self._heard:
@@ -300,27 +278,31 @@ def same_arrays(one: Arrays, other: Arrays) -> bool:
     )
 
 
-def _cast(arrays: Arrays, types: Mapping[str, np.dtype[Any]]) -> dict[str, NDArray[Any]]:
-    return {name: arrays[name].astype(dtype, copy=False) for name, dtype in types.items()}
-
-
 def _words(arrays: Arrays) -> str:
     return ", ".join(
-        f"{name} {'x'.join(map(str, a.shape)) or 'scalar'}" for name, a in arrays.items()
+        f"{name} {'x'.join(map(str, a.shape)) or 'scalar'} {a.dtype}" for name, a in arrays.items()
     )
 
 
 class Listener:
-    """Passes what is heard on to a recorder, until the first failure.
+    """Passes what it hears on to a recorder, until the first failure, and knows which message a
+    reply answers and in which round it stands.
 
     A recorder that fails ends its recording, never the federation: the failure is logged once; the
     recording keeps the rounds that are on the disk and stays unfinished, which `overheard verify`
     and every audit of it say.
+
+    Rounds only go forward, and a client is heard once in each. A reply belongs to the round that it
+    was asked for in; one that comes when a later round has begun is put into that one, so that
+    nothing is lost where replies are not waited for.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder: Recorder | None = recorder
         self._lock = RLock()
+        self._waiting: dict[Hashable, tuple[int, Arrays]] = {}
+        self._latest = self._now = -1
+        self._heard: set[str] = set()
 
     def hear(self, tell: Callable[[Recorder], None]) -> None:
         """Tell the recorder something; what goes wrong is the recording's matter only."""
@@ -336,42 +318,18 @@ class Listener:
         """The run is over, well or with an error."""
         self.hear(lambda r: r.close(finished=error is None))
 
-    def _fail(self, recorder: Recorder, error: BaseException) -> None:
-        self._recorder = None
-        log.error(
-            "recording stopped (%s: %s); the federation goes on, the rounds so far are kept",
-            type(error).__name__,
-            error,
-        )
-        try:
-            recorder.drop()
-        except FAILURES as again:
-            log.error("the recording could not be let go: %s", again)
-
-
-class Replies:
-    """Which message does a reply answer, and in which round does it stand?
-
-    Rounds only go forward, and a client is heard once in each. A reply belongs to the round that it
-    was asked for in; one that comes when a later round has begun is put into that one, so that
-    nothing is lost where replies are not waited for.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: dict[Hashable, tuple[int, Arrays]] = {}
-        self._latest = self._now = -1
-        self._heard: set[str] = set()
-
     def asked(self, key: Hashable, number: int, model: Arrays) -> None:
         """A message of a round went out with this model."""
-        self._waiting[key] = (number, model)
-        if number > self._latest:
-            self._latest = number
-            self._waiting = {k: s for k, s in self._waiting.items() if s[0] > number - KEEP}
+        with self._lock:
+            self._waiting[key] = (number, model)
+            if number > self._latest:
+                self._latest = number
+                self._waiting = {k: s for k, s in self._waiting.items() if s[0] > number - KEEP}
 
     def answered(self, key: Hashable) -> tuple[int, Arrays] | None:
         """The round and the model of the message that is answered now, if it is known."""
-        return self._waiting.pop(key, None)
+        with self._lock:
+            return self._waiting.pop(key, None)
 
     def place(self, number: int, client: str) -> int:
         """The round in which a reply to a message of round ``number`` is recorded."""
@@ -384,17 +342,28 @@ class Replies:
         return place
 
     def record(
-        self,
-        recorder: Recorder,
-        sent: tuple[int, Arrays],
-        client: str,
-        returned: Arrays,
-        weight: float,
+        self, sent: tuple[int, Arrays], client: str, returned: Arrays, weight: float
     ) -> None:
         """Write down what was sent, as `answered` gave it, and what came back."""
-        number, model = sent
-        place = self.place(number, client)
-        if place != number:
-            recorder.note(LATE)
-        recorder.sent(place, client, model)
-        recorder.returned(place, client, returned, weight)
+
+        def tell(recorder: Recorder) -> None:
+            number, model = sent
+            place = self.place(number, client)
+            if place != number:
+                recorder.note(LATE)
+            recorder.sent(place, client, model)
+            recorder.returned(place, client, returned, weight)
+
+        self.hear(tell)
+
+    def _fail(self, recorder: Recorder, error: BaseException) -> None:
+        self._recorder = None
+        log.error(
+            "recording stopped (%s: %s); the federation goes on, the rounds so far are kept",
+            type(error).__name__,
+            error,
+        )
+        try:
+            recorder.drop()
+        except FAILURES as again:
+            log.error("the recording could not be let go: %s", again)
