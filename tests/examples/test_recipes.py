@@ -25,7 +25,7 @@ from overheard.transcript.verify import verify
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-RECORDERS = ROOT / "tests" / "federation" / "recorders"
+RECORDERS = ROOT / "tests" / "recorders"
 PLAIN = ("sgd_classifier", "ridge")
 FLARE = ("column_statistics", "hello_pt", "newton", "survival")
 FLOWER = ("boosted_trees", "clipped", "cnn", "frozen", "norm", "secure_sum", "tabular")
