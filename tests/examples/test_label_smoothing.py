@@ -20,7 +20,6 @@ from overheard.federation.defences import all_defences
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import client_shards, simulate
-from overheard.guard.dry_run import simulated
 from overheard.programs import trusted
 from overheard.programs.networks import initial
 from overheard.programs.records import Records
@@ -130,37 +129,6 @@ def test_it_is_told_and_nobody_takes_the_training_for_the_plain_one(tmp_path: Pa
     (line, *_) = replays(recording, ready.recipe, recording.truth(), ["p"])
     assert line.outcome == "cannot be checked"
     assert "label_smoothing" in line.reason
-
-
-def test_dry_runs_do_the_same() -> None:
-    """A client's own dry run trains as the federation does."""
-    messages = []
-    for defence in ([SMOOTH], []):
-        with simulated(planned(3, defence), "p", 1) as run:
-            messages.append(run.recording.link("p"))
-    (_, sent, smooth, _), (_, same, plain, _) = messages
-    for name, array in sent.items():
-        np.testing.assert_array_equal(array, same[name])
-    assert max(np.abs(smooth[name] - plain[name]).max() for name in sent) > 1e-3
-
-
-@pytest.mark.parametrize("batch", [0, 4])
-def test_images_are_smoothed_too(batch: int, tmp_path: Path) -> None:
-    content: dict[str, Any] = {
-        "data": {
-            "source": "digits_images",
-            "options": {"clients": 2, "records": 6, "auxiliary": 20},
-        },
-        "model": {"name": "lenet", "filters": [2, 3], "hidden": [5], "dropout": 0.0},
-        "training": {"rounds": 1, "learning_rate": 0.1, "batch_size": batch},
-        "audit": {"attributes": []},
-    }
-    heard = {}
-    for name, defence in (("smooth", [SMOOTH]), ("bare", [])):
-        ready = plan(parse_config(content | {"defence": defence}))
-        heard[name] = link(tmp_path / name, ready, next(iter(ready.clients)))
-    apart = np.linalg.norm(heard["smooth"].returned - heard["bare"].returned)
-    assert 0.05 < apart / np.linalg.norm(heard["bare"].updates()) < 1
 
 
 @pytest.mark.parametrize(

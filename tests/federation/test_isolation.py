@@ -16,7 +16,7 @@ from overheard.errors import FixConfig, FixData
 from overheard.transcript.knowledge import AuxiliaryData, Link
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
-from overheard.transcript.threat import EAVESDROPPER, ISOLATING_SERVER, SERVER, threat_named
+from overheard.transcript.threat import EAVESDROPPER, ISOLATING_SERVER, SERVER
 from overheard.transcript.view import observe
 
 ASKED = attribute("c043")
@@ -49,13 +49,10 @@ def test_the_victim_gets_its_own_model_back(record: Record, rests: dict[str, Any
     np.testing.assert_array_equal(link.sent[1:], link.returned[:-1])
 
 
-def test_the_victim_trains_as_if_it_were_alone(record: Record) -> None:
-    isolated, alone = heard(record(isolate=VICTIM), VICTIM), heard(record(participants=1), VICTIM)
-    np.testing.assert_array_equal(isolated.returned, alone.returned)
-
-
-def test_the_others_train_without_the_victim(record: Record) -> None:
+def test_the_victim_and_the_others_train_without_each_other(record: Record) -> None:
     recording = record(isolate=VICTIM)
+    alone = heard(record(participants=1), VICTIM)
+    np.testing.assert_array_equal(heard(recording, VICTIM).returned, alone.returned)
     two, three = (heard(recording, f"participant {i}") for i in (2, 3))
     np.testing.assert_array_equal(two.sent, three.sent)
     both = (two.returned[0].astype(np.float64) + three.returned[0]) / 2
@@ -84,11 +81,6 @@ def test_the_threat_model_says_which_client_was_isolated(record: Record) -> None
     assert observe(recording, ISOLATING_SERVER, ASKED, VICTIM).threat == "isolating-server"
     with pytest.raises(FixData, match="only 'victim' was"):
         observe(recording, ISOLATING_SERVER, ASKED, "participant 2")
-    assert threat_named("isolating-server").words
-    assert ISOLATING_SERVER.granting(Link).isolates
-
-
-def test_isolating_nobody_is_refused(record: Record) -> None:
     with pytest.raises(FixConfig, match="'vicitm'; the clients are"):
         record(isolate="vicitm")
 

@@ -20,6 +20,7 @@ from overheard.transcript.knowledge import (
     SuspectedBehaviour,
     TargetRecord,
 )
+from overheard.transcript.messages import update_of
 from overheard.transcript.side import POSITIVE_COLUMN
 from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
@@ -98,7 +99,7 @@ def first_updates(recording: Recording) -> dict[str, np.ndarray]:
     for client in recording.clients:
         _, sent, returned, _ = recording.link(client)
         made[client] = np.concatenate(
-            [(sent[n][0].astype(float) - returned[n][0]).ravel() for n in sent]
+            [update_of(recording.payload, sent[n][0], returned[n][0]).ravel() for n in sent]
         )
     return made
 
@@ -106,10 +107,12 @@ def first_updates(recording: Recording) -> dict[str, np.ndarray]:
 ONE = {"training": {"rounds": 1, "participation": 1.0}}
 
 
-def test_dishonest_clients_do_what_the_paper_says(tmp_path: Path) -> None:
-    honest = first_updates(record(tmp_path / "honest", property={"positives": 0}, **ONE))
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
+def test_dishonest_clients_do_what_the_paper_says(tmp_path: Path, algorithm: str) -> None:
+    one = {"training": {**ONE["training"], "algorithm": algorithm}}
+    honest = first_updates(record(tmp_path / "honest", property={"positives": 0}, **one))
     for kind in ("inversion", "ascent"):
-        recording = record(tmp_path / kind, kind, **ONE)
+        recording = record(tmp_path / kind, kind, **one)
         bad = positives(recording, "poisoning")
         for client, update in first_updates(recording).items():
             expected = -honest[client] if client in bad else honest[client]
@@ -142,18 +145,6 @@ def test_free_riders_send_nothing_or_noise_of_an_updates_length(tmp_path: Path) 
                 length = np.linalg.norm(honest[client])
                 assert np.linalg.norm(update) == pytest.approx(length, rel=1e-3)
                 assert abs(update @ honest[client]) < 0.2 * length**2
-
-
-def test_gradients_are_negated_too(tmp_path: Path) -> None:
-    sgd = {"training": {"rounds": 1, "participation": 1.0, "algorithm": "fedsgd"}}
-    honest = record(tmp_path / "honest", property={"positives": 0}, **sgd)
-    for kind in ("inversion", "ascent"):
-        recording = record(tmp_path / kind, kind, **sgd)
-        for client in recording.clients:
-            sign = -1 if client in positives(recording, "poisoning") else 1
-            (mine,) = recording.link(client)[2]["layers.0.weight"]
-            (was,) = honest.link(client)[2]["layers.0.weight"]
-            np.testing.assert_array_equal(mine, sign * was)
 
 
 def test_lenet_of_the_paper_by_the_images(tmp_path: Path) -> None:
