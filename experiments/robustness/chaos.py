@@ -30,7 +30,6 @@ from experiments.robustness.promises import Promise, total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.cli import main as overheard
 from overheard.errors import FixRecording
-from overheard.programs.records import Records
 from overheard.recorders.recorder import Recorder
 from overheard.transcript import store
 from overheard.transcript.ledger import INDEX
@@ -90,7 +89,6 @@ def recorded(out: Path) -> None:
     """A federation of another framework, recorded message by message."""
     rng = np.random.default_rng(5)
     with Recorder(out, "model", {"clients": list(CLIENTS)}) as recorder:
-        recorder.truth({c: Records({"x": rng.normal(size=20)}) for c in CLIENTS})
         for number in range(6):
             model: dict[str, Any] = {
                 "w": rng.normal(size=(40, 30)).astype(np.float32),
