@@ -88,8 +88,8 @@ docs: $(EXTRAS)
 
 # The pictures need Chromium.
 tables: $(EXTRAS)
-	$(BIN)/python docs/tools/tables.py
-	$(BIN)/python docs/tools/screenshots.py
+	$(BIN)/python -m experiments demo
+	$(BIN)/python -m experiments pages
 
 clean:
 	rm -rf $(VENV) demo-out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

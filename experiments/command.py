@@ -107,3 +107,13 @@ def fetch(source: Annotated[str, typer.Argument(help="A source of `data list`.")
     from overheard.data.source import source_named
 
     terminal.say(bring(source_named(source)))
+
+
+@app.command(epilog="Example: `python -m experiments demo`")
+def demo() -> None:
+    """Run the demo anew: its audits and pictures, which README and docs show (needs Chromium)."""
+    from experiments import documentation
+
+    documentation.take_demo()
+    documentation.photograph()
+    terminal.wrote("wrote", documentation.ASSETS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -10,18 +9,16 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "docs" / "tools"))
+from experiments import documentation
+
 ARGUMENTS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update",
              "--disable-sync", "--no-first-run", "--metrics-recording-only"]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
 def screenshots() -> ModuleType:
-    """The script that photographs the demo's report."""
-    import screenshots
-
-    return screenshots
+    """What photographs the demo's report."""
+    return documentation
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pages import ROOT
+from experiments.pages import ROOT
 
 CITED = re.compile(r"decoders\.md\s+sections?\s+((?:\d+(?:\.\d+)?(?:,\s+|\s+and\s+)?)+)")
 SOURCES = sorted((ROOT / "src").rglob("*.py"))

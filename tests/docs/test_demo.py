@@ -9,10 +9,11 @@ import re
 from pathlib import Path
 
 import pytest
-import tables
-from screenshots import NAMES, demo_audits
 
-from overheard.evaluation.record import Audit, read_audit
+from experiments import documentation
+from experiments.documentation import demo_audits
+from experiments.pages import ROOT
+from overheard.evaluation.record import Audit
 
 pytestmark = pytest.mark.slow
 
@@ -23,13 +24,13 @@ POINTS, OF_ALL = 0.3, 0.005
 
 @pytest.fixture(scope="module")
 def audits(tmp_path_factory: pytest.TempPathFactory) -> list[Audit]:
-    folder = tables.run_demo(tmp_path_factory.mktemp("demo") / "out")
+    folder = documentation.run_demo(tmp_path_factory.mktemp("demo") / "out")
     assert (folder / "report.html").stat().st_size > 50_000
-    return [read_audit(folder / name / "audit.json") for name in NAMES]
+    return demo_audits(folder)
 
 
 def readme_table() -> str:
-    text = (tables.ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     return text.partition("<!-- table: demo -->\n")[2].partition("\n<!-- end -->")[0]
 
 
@@ -51,13 +52,13 @@ def differences(old: str, new: str) -> list[str]:
 
 
 def test_the_readme_shows_what_the_demo_finds(audits: list[Audit]) -> None:
-    found = differences(readme_table(), tables.demo_table(audits))
+    found = differences(readme_table(), documentation.demo_table(audits))
     assert not found, f"run `make tables` and commit README.md and docs/assets/demo: {found}"
 
 
 def test_the_committed_audits_are_what_the_readme_shows() -> None:
-    assert readme_table() == tables.demo_table()
-    assert Path(tables.ROOT / "docs" / "assets" / "demo" / "linear.json").exists()
+    assert readme_table() == documentation.demo_table()
+    assert Path(ROOT / "docs" / "assets" / "demo" / "linear.json").exists()
 
 
 def test_the_committed_audits_say_all_that_an_audit_says_today(audits: list[Audit]) -> None:

@@ -1,4 +1,13 @@
-"""Every command and every line of Python in README and docs is tried."""
+"""Every command and every line of Python in README and docs is tried.
+
+A comment before a block of code says how it is tried; without one it is simply run:
+
+- ``<!-- test: exit 1 -->``: it is expected to end with this code;
+- ``<!-- test: parse -->``: it needs data or takes long; command, options and arguments are checked;
+- ``<!-- test: makefile -->``: a target of the Makefile, which must be there;
+- ``<!-- test: needs MODULE -->``: run where the module is installed, skipped elsewhere;
+- ``<!-- test: elsewhere WHY -->``: not run here, for a reason that is said.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +19,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
-from pages import PAGES, ROOT, Block, blocks
 from patience import PATIENCE
 
 from experiments.command import app as experiments
@@ -23,6 +32,39 @@ from overheard.cli import app
 from overheard.transcript import kind as kinds_of
 
 pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(
+    r"(?:^[ ]*<!-- test: (?P<how>.*?) -->\n)?"
+    r"^(?P<indent>[ ]*)```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n"
+    r"(?P<body>.*?)^(?P=indent)```",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the file that it is, its lines and how to try it."""
+
+    language: str
+    title: str
+    body: str
+    how: str
+
+
+def blocks(page: str) -> list[Block]:
+    """Every fenced block of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = []
+    for match in _BLOCK.finditer(text):
+        indent = len(match["indent"])
+        body = "\n".join(line[indent:] for line in match["body"].splitlines())
+        found.append(
+            Block(match["language"], match["title"] or "", body + "\n", match["how"] or "")
+        )
+    return found
+
 
 APPS = {"overheard": app, "experiments": experiments}
 LANGUAGES = {"sh", "python", "toml", "csv", "yaml", "bibtex", "text"}
@@ -212,6 +254,7 @@ def test_a_public_name_without_a_docstring_fails_the_build(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed")
+    sys.path.insert(0, str(ROOT / "docs"))
     import hooks
 
     import overheard

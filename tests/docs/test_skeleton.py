@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import tables
 
-sys.path.insert(0, str(tables.ROOT / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from share_of_values import ShareOfValues
 

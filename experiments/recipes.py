@@ -1,7 +1,7 @@
 """What was found of every recipe: the table of docs/recipes.md.
 
-``python docs/tools/recipes.py RECIPE OUT`` writes down what `run.sh OUT` found, as
-examples/recipes/RECIPE/expected.json, from which ``make tables`` makes the table. Tests hold new
+``python -m experiments.recipes RECIPE OUT`` writes down what `run.sh OUT` found, as
+examples/recipes/RECIPE/expected.json, from which the table is made. Tests hold new
 runs against it.
 """
 
@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parents[2]
+from experiments.pages import ROOT, table
+
 RECIPES = ROOT / "examples" / "recipes"
 
 
@@ -76,24 +77,25 @@ def figures(out: Path) -> dict[str, Any]:
 
 def recipe_table() -> str:
     """Every recipe, and what its runs found."""
-    head = ["", "recipe", "run", "ask", "right", "commonest value", "remarks"]
-    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    lines = []
     for number, row in enumerate(ROWS, 1):
-        cells = [number, row.recipe, "", row.asked, "", "", row.known]
+        cells = [str(number), row.recipe, "", row.asked, "", "", row.known]
         if not row.folders:
-            lines.append(f"| {' | '.join(map(str, cells))} |")
+            lines.append(cells)
         for folder in row.folders:
             run = (RECIPES / folder / "run.sh").read_text("utf-8")
             how = next(words for file, words in FRAMEWORKS.items() if file in run)
             for name, one in json.loads((RECIPES / folder / "expected.json").read_text()).items():
                 inside = f" {name.removesuffix('/audit')}" if "/" in name else ""
-                cells[2] = f"`{folder}`{inside}, {how}"
                 low, high = (f"{100 * end:.0f}" for end in one["interval"])
-                cells[4] = f"{100 * one['value']:.0f}% ({low}–{high}) of {one['n']}"
-                cells[5] = f"{100 * one['majority']:.0f}%"
-                lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+                right = f"{100 * one['value']:.0f}% ({low}–{high}) of {one['n']}"
+                found = (right, f"{100 * one['majority']:.0f}%")
+                ran = f"`{folder}`{inside}, {how}"
+                lines.append([*cells[:2], ran, row.asked, *found, row.known])
+    return table(["", "recipe", "run", "ask", "right", "commonest value", "remarks"], lines)
 
+
+TABLES = {"recipes": recipe_table}
 
 if __name__ == "__main__":
     _, recipe, out = sys.argv

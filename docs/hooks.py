@@ -11,17 +11,15 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import screenshots
-import tables
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import overheard
+from experiments import documentation
 
 GENERATED = {
-    "attack_table": tables.attack_table,
-    "attack_pages": tables.attack_pages,
-    "question_table": tables.question_table,
+    "attack_table": documentation.attack_table,
+    "attack_pages": documentation.attack_pages,
+    "question_table": documentation.question_table,
 }
 
 
@@ -67,7 +65,9 @@ def on_pre_build(config: Any) -> None:
 
 def on_files(files: Any, config: Any) -> Any:
     """The demo's report is part of the site."""
-    files.append(File.generated(config, "assets/demo/report.html", content=screenshots.demo_page()))
+    files.append(
+        File.generated(config, "assets/demo/report.html", content=documentation.demo_page())
+    )
     return files
 
 

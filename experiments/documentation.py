@@ -1,0 +1,186 @@
+"""What README and docs say of the code itself: attacks, questions, the demo's numbers and pictures.
+
+``docs/assets/demo/*.json`` are the audits that `overheard demo` writes. Its report is rendered from
+them, photographed in headless Chromium, and its hash kept beside the pictures, so that a test sees
+when a picture outlives its page. ``python -m experiments demo`` makes all of it anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess  # nosec B404
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.pages import ROOT, table
+from overheard.attacks import all_attacks, equation, is_slow, words
+from overheard.errors import FixConfig
+from overheard.evaluation.record import Audit, read_audit
+from overheard.questions.question import all_questions
+from overheard.report import render
+from overheard.report import words as words_of
+from overheard.report.references import title
+
+ASSETS = ROOT / "docs" / "assets" / "demo"
+NAMES = ("linear", "network")
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+QUESTIONS = {asked.name: asked.asks for asked in all_questions().values()}
+SHORT = {
+    "individual updates": "updates",
+    "individual messages": "messages",
+    "what clients do": "program",
+    "local training recipe": "recipe",
+    "public records": "records",
+    "attribute domain": "values",
+    "attribute prior": "shares",
+    "auxiliary data": "elsewhere",
+    "candidate pool": "pool",
+    **dict.fromkeys(("sums of updates", "sums of messages"), "sums"),
+}
+
+
+def attack_table() -> str:
+    """Question, attack, what it must know, paper."""
+    rows = []
+    for name, attack in sorted(
+        all_attacks().items(), key=lambda item: (list(QUESTIONS).index(item[1].question), item[0])
+    ):
+        needs = ", ".join(SHORT.get(kind, kind) for kind in sorted(k.name for k in attack.needs))
+        paper = {"overheard": "ours", "baseline": "a guess"}.get(attack.paper, attack.paper)
+        rows.append((attack.question, f"`{name}`", needs, paper))
+    return table(["question", "attack", "knows", "from"], rows)
+
+
+def question_table() -> str:
+    """The questions in words."""
+    return table(["question", "asks"], [(f"`{k}`", v) for k, v in QUESTIONS.items()])
+
+
+def attack_pages() -> str:
+    """Every attack in words, with its equation."""
+    lines = []
+    for question, asks in QUESTIONS.items():
+        named = {n: a for n, a in all_attacks().items() if a.question == question}
+        lines += [f"### {asks[0].upper()}{asks[1:]}", ""] if named else []
+        for name, attack in named.items():
+            slow = " Runs only when named, or with `--slow`." if is_slow(attack) else ""
+            lines += [f"**`{name}`** ({title(attack.paper)}). {words(attack)}{slow}", ""]
+            if equation(attack):
+                lines += [f"    {equation(attack)}", ""]
+    return "\n".join(lines)
+
+
+def demo_audits(folder: Path | None = None) -> list[Audit]:
+    """The audits of the demo's two federations: those committed, or of a new demo."""
+    if folder is None:
+        return [read_audit(ASSETS / f"{name}.json") for name in NAMES]
+    return [read_audit(folder / name / "audit.json") for name in NAMES]
+
+
+def demo_table(audits: Sequence[Audit] = ()) -> str:
+    """What the demo finds over all people; by default from the audits that were committed."""
+    audits = audits or demo_audits()
+    rows = []
+    secrets = dict.fromkeys(row.attribute for row in audits[0].pooled if row.attribute)
+    for secret in secrets:
+        best = [
+            next(r for r in a.pooled if r.attribute == secret and r.attack == "max_entropy")
+            for a in audits
+        ]
+        guesses = [words_of.percent(v or 0.0, 1) for v in (best[0].majority, best[0].imputation)]
+        got = [words_of.interval(b.value, b.low, b.high, 1) for b in best]
+        known = [b.calibration for b in best]
+        sure = [f"{c.certain:,} of {b.n:,}" if c else "" for b, c in zip(best, known, strict=True)]
+        rows.append((secret, *guesses, got[0], sure[0], got[1], sure[1]))
+    rounds = [a.run.rounds for a in audits]
+    heads = [
+        "attribute", "commonest value", "imputation",
+        f"linear model, {rounds[0]} rounds", "known beyond 99%",
+        f"network, {rounds[1]} round", "known beyond 99%",
+    ]  # fmt: skip
+    return table(heads, rows)
+
+
+TABLES = {"attacks": attack_table, "questions": question_table, "demo": demo_table}
+
+
+# ----------------------------------------------------------------------------------- the demo anew
+
+SHOTS = (
+    ("report-light.png", (1240, 1000), "light", "header"),
+    ("report-sure.png", (1240, 760), "light", "#sure"),
+    ("report-phone-dark.png", (390, 844), "dark", "header"),
+)
+"""File, size, colours, and what stands at the top."""
+
+
+def run_demo(folder: Path) -> Path:
+    """Run `overheard demo` (about a minute); returns the folder of its audits."""
+    asked = [sys.executable, "-m", "overheard", "--quiet", "demo", "--out", str(folder)]
+    threads = dict.fromkeys(THREADS, "1")
+    subprocess.run(  # nosec B603  # our own command
+        asked, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **threads}
+    )
+    return folder
+
+
+def take_demo() -> None:
+    """Run the demo and keep its audits, measured seconds aside: those differ from run to run."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = run_demo(Path(place) / "demo")
+        for name in NAMES:
+            record = json.loads((folder / name / "audit.json").read_text(encoding="utf-8"))
+            for finding in (*record["findings"], *record["pooled"], *record["curves"]):
+                finding["seconds"] = float(f"{finding['seconds']:.1g}")
+            text = json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
+            (ASSETS / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+def demo_page() -> str:
+    """The demo's report, as `overheard demo` writes it."""
+    *others, last = demo_audits()
+    return render(last, beside=others)
+
+
+def page_hash(page: str) -> str:
+    """What is kept beside the pictures."""
+    return hashlib.sha256(page.encode()).hexdigest()
+
+
+def chromium() -> str | None:
+    """Where the browser is."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def photograph() -> None:
+    """Write the pictures of the demo's report, and note its hash."""
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+
+    where, text = chromium(), demo_page()
+    if where is None:
+        raise FixConfig("no Chromium found; on Debian: apt install chromium")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
+        file = Path(folder) / "report.html"
+        file.write_text(text, encoding="utf-8")
+        quiet = ["--no-sandbox", "--disable-background-networking"]
+        browser = play.chromium.launch(executable_path=where, args=quiet)
+        for name, (width, height), colours, start in SHOTS:
+            page = browser.new_page(
+                viewport={"width": width, "height": height},
+                color_scheme="dark" if colours == "dark" else "light",
+            )
+            page.goto(file.as_uri())
+            page.evaluate(f"document.querySelector({start!r}).scrollIntoView()")
+            image = Image.open(io.BytesIO(page.screenshot(animations="disabled")))
+            image.convert("RGB").quantize(64).save(ASSETS / name, optimize=True)
+            page.close()
+        browser.close()
+    (ASSETS / "page.sha256").write_text(page_hash(text) + "\n", encoding="utf-8")
