@@ -22,6 +22,7 @@ A toy, in a module of this package::
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import fcntl
 import hashlib
@@ -29,6 +30,7 @@ import json
 import os
 import pkgutil
 import shutil
+import subprocess  # nosec B404  # git is asked, by list and without a shell
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -39,7 +41,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from experiments.origin import origin
 from overheard.errors import ChooseAnotherOutput, FixConfig
 from overheard.files import sole_writer
 from overheard.workers import in_processes
@@ -197,6 +198,23 @@ def append(result: Result, folder: Path = RESULTS) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def origin(command: str) -> dict[str, str]:
+    """What a result says of how it was made: the command, the commit and the date.
+
+    ``commit`` ends in ``+`` where code in the checkout is not as committed, and is empty where
+    there is no checkout.
+    """
+    commit, git = "", shutil.which("git")
+    if git is not None:
+        asked = ("status", "--porcelain", "--untracked-files=no", "--", ":/*.py")
+        changed, commit = (
+            subprocess.run([git, *words], cwd=HERE, capture_output=True, text=True).stdout.strip()  # nosec B603
+            for words in (asked, ("rev-parse", "--short=12", "HEAD"))
+        )
+        commit += "+" * bool(changed)
+    return {"command": command, "commit": commit, "date": datetime.date.today().isoformat()}
 
 
 # --------------------------------------------------------------------------------------- running

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -170,3 +172,37 @@ def test_tables_are_filled_between_their_markers(monkeypatch):
     monkeypatch.setattr(pages, "gathered", lambda name: {"toy": lambda: "new"})
     text = "a\n<!-- table: toy -->\nold\n<!-- end -->\nb\n"
     assert pages.filled(text) == text.replace("old", "new")
+
+
+# -------------------------------------------------------------------- where a result comes from
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one committed module, which the code believes to be in."""
+    (tmp_path / "code.py").write_text("one = 1\n")
+    who = ("-c", "user.name=a", "-c", "user.email=b@c")
+    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "first")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(runner, "HERE", tmp_path)
+    return tmp_path
+
+
+def test_the_commit_is_that_of_the_code(checkout: Path) -> None:
+    words = ["git", "rev-parse", "HEAD"]
+    head = subprocess.run(words, cwd=checkout, capture_output=True, text=True, check=True).stdout
+    today = datetime.date.today().isoformat()
+    assert runner.origin("how") == {"command": "how", "commit": head[:12], "date": today}
+    (checkout / "results.json").write_text("{}")
+    assert runner.origin("how")["commit"] == head[:12]
+    (checkout / "code.py").write_text("one = 2\n")
+    assert runner.origin("how")["commit"] == f"{head[:12]}+"
+
+
+def test_without_a_checkout_there_is_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "HERE", tmp_path)
+    assert runner.origin("how")["commit"] == ""
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert runner.origin("how")["commit"] == ""
