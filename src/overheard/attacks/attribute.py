@@ -39,7 +39,7 @@ from overheard.transcript.knowledge import (
     PublicRecords,
     Training,
 )
-from overheard.transcript.view import View
+from overheard.transcript.view import Kinds, View
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,8 @@ class MaxEntropy:
     aliases: ClassVar[dict[str, Any]] = {"linear": {}, "joint_decode": {"labels": False}}
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset(
-        {Messages, Training, PublicRecords, AttributeDomain}
-    )
-    uses: ClassVar[frozenset[type[Any]]] = frozenset(
+    needs: ClassVar[Kinds] = frozenset({Messages, Training, PublicRecords, AttributeDomain})
+    uses: ClassVar[Kinds] = frozenset(
         {AppliedDefence, AttributePrior, AuxiliaryData, BatchOrder, Labels}
     )
 

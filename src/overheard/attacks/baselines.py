@@ -34,9 +34,9 @@ from overheard.transcript.knowledge import (
     LocalTraining,
     PublicRecords,
 )
-from overheard.transcript.view import View
+from overheard.transcript.view import Kinds, View
 
-ASKED: frozenset[type[Any]] = frozenset({PublicRecords, AttributeDomain})
+ASKED: Kinds = frozenset({PublicRecords, AttributeDomain})
 """What an attribute is asked of."""
 
 
@@ -55,7 +55,7 @@ class Majority(Baseline):
 
     name: ClassVar[str] = "majority"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = ASKED | {AttributePrior}
+    needs: ClassVar[Kinds] = ASKED | {AttributePrior}
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         probabilities = np.tile(prior_shares(view), (len(view.know(PublicRecords).records), 1))
@@ -68,7 +68,7 @@ class RandomGuess(Baseline):
     name: ClassVar[str] = "random"
     paper: ClassVar[str] = "lyu2021"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = ASKED
+    needs: ClassVar[Kinds] = ASKED
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         records, values = view.know(PublicRecords).records, view.know(AttributeDomain).values
@@ -90,8 +90,8 @@ class PublicModel:
     name: ClassVar[str] = "public_model"
     paper: ClassVar[str] = "lyu2021"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = ASKED | {AuxiliaryData}
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({LocalTraining, ClientProgram})
+    needs: ClassVar[Kinds] = ASKED | {AuxiliaryData}
+    uses: ClassVar[Kinds] = frozenset({LocalTraining, ClientProgram})
 
     records: int = 1000
 
@@ -121,7 +121,7 @@ class Coin(Baseline):
 
     name: ClassVar[str] = "coin"
     question: ClassVar[str] = "membership"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({CandidatePool})
+    needs: ClassVar[Kinds] = frozenset({CandidatePool})
 
     def __call__(self, view: View, rng: np.random.Generator) -> Membership:
         # barely more likely than not: a toss is no knowledge, and says so
@@ -134,7 +134,7 @@ class AuxiliaryMean(Baseline):
 
     name: ClassVar[str] = "auxiliary_mean"
     question: ClassVar[str] = "label"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({AuxiliaryData, Groups})
+    needs: ClassVar[Kinds] = frozenset({AuxiliaryData, Groups})
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
         auxiliary, sorting = view.know(AuxiliaryData), view.know(Groups)
@@ -148,7 +148,7 @@ class Naive(Baseline):
     name: ClassVar[str] = "naive"
     paper: ClassVar[str] = "leprovost2023"
     question: ClassVar[str] = "label"
-    needs: ClassVar[frozenset[type[Any]]] = AuxiliaryMean.needs | {Broadcast, LocalTraining}
+    needs: ClassVar[Kinds] = AuxiliaryMean.needs | {Broadcast, LocalTraining}
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
         recipe = view.know(LocalTraining).recipe
@@ -171,7 +171,7 @@ class Nobody(Baseline):
 
     name: ClassVar[str] = "nobody"
     question: ClassVar[str] = "property"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Broadcast})
+    needs: ClassVar[Kinds] = frozenset({Broadcast})
 
     def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
         clients = view.know(Broadcast).clients
@@ -184,7 +184,7 @@ class LastReturned(Baseline):
     name: ClassVar[str] = "last_returned"
     paper: ClassVar[str] = "xu2021"
     question: ClassVar[str] = "local_model"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link})
+    needs: ClassVar[Kinds] = frozenset({Link})
 
     def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
         link = view.know(Link)
@@ -200,7 +200,7 @@ class GlobalModel(Baseline):
     name: ClassVar[str] = "global_model"
     paper: ClassVar[str] = "xu2021"
     question: ClassVar[str] = "local_model"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Broadcast})
+    needs: ClassVar[Kinds] = frozenset({Broadcast})
 
     def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
         return _as_is(view.know(Broadcast).last())

@@ -44,7 +44,7 @@ from overheard.transcript.knowledge import (
     PublicRecords,
     Training,
 )
-from overheard.transcript.view import View
+from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
 
@@ -184,8 +184,8 @@ class BayesGroups:
     name: ClassVar[str] = "bayes_groups"
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "label"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, AuxiliaryData, Groups})
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({GroupCounts})
+    needs: ClassVar[Kinds] = frozenset({Link, LocalTraining, AuxiliaryData, Groups})
+    uses: ClassVar[Kinds] = frozenset({GroupCounts})
 
     layers: Literal["all", "last"] = "all"
     rounds: int = 8
@@ -252,7 +252,7 @@ class LinearDecode:
     aliases: ClassVar[dict[str, Any]] = {"linear_label": {}}
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "label"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Messages, Training, PublicRecords})
+    needs: ClassVar[Kinds] = frozenset({Messages, Training, PublicRecords})
 
     rounds: int = 4
 

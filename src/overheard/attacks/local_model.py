@@ -26,7 +26,7 @@ from overheard.transcript.knowledge import (
     Releases,
     Training,
 )
-from overheard.transcript.view import View
+from overheard.transcript.view import Kinds, View
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Structured:
     aliases: ClassVar[dict[str, Any]] = {"own_release": {}}
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "local_model"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Messages, Training})
+    needs: ClassVar[Kinds] = frozenset({Messages, Training})
 
     def __call__(self, view: View, rng: np.random.Generator) -> LocalModel | OwnModel:
         messages = view.know(Messages)

@@ -35,7 +35,7 @@ from overheard.transcript.knowledge import (
     Messages,
     Training,
 )
-from overheard.transcript.view import View
+from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
 
@@ -59,10 +59,8 @@ class CandidateDecode:
     aliases: ClassVar[dict[str, Any]] = {"linear_membership": {}}
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "membership"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Messages, Training, CandidatePool})
-    uses: ClassVar[frozenset[type[Any]]] = frozenset(
-        {AttributeDomain, AttributePrior, AppliedDefence}
-    )
+    needs: ClassVar[Kinds] = frozenset({Messages, Training, CandidatePool})
+    uses: ClassVar[Kinds] = frozenset({AttributeDomain, AttributePrior, AppliedDefence})
 
     rounds: int = 20
 

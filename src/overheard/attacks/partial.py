@@ -43,7 +43,7 @@ from overheard.transcript.knowledge import (
     LocalTraining,
     PublicRecords,
 )
-from overheard.transcript.view import View
+from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
 
@@ -92,12 +92,8 @@ class PartialDecode:
     name: ClassVar[str] = "partial_decode"
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset(
-        {Link, LocalTraining, PublicRecords, AttributeDomain}
-    )
-    uses: ClassVar[frozenset[type[Any]]] = frozenset(
-        {Labels, AttributePrior, AuxiliaryData, AppliedDefence}
-    )
+    needs: ClassVar[Kinds] = frozenset({Link, LocalTraining, PublicRecords, AttributeDomain})
+    uses: ClassVar[Kinds] = frozenset({Labels, AttributePrior, AuxiliaryData, AppliedDefence})
 
     options: PartialOptions = field(default_factory=PartialOptions)
 

@@ -52,11 +52,11 @@ from overheard.transcript.knowledge import (
     SuspectedBehaviour,
     TargetRecord,
 )
-from overheard.transcript.view import View
+from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
-NEEDS: frozenset[type[Any]] = frozenset({Sums, LocalTraining, AuxiliaryData, ShardSize})
-USES: frozenset[type[Any]] = frozenset({TargetRecord, SuspectedBehaviour})
+NEEDS: Kinds = frozenset({Sums, LocalTraining, AuxiliaryData, ShardSize})
+USES: Kinds = frozenset({TargetRecord, SuspectedBehaviour})
 EFFECT = {"inversion": -2.0, "ascent": -2.0, "free-rider": -1.0}
 """What a dishonest client does to the mean contribution along the mean gradient, in its units."""
 
@@ -276,8 +276,8 @@ class MatchedFilter:
     name: ClassVar[str] = "matched_filter"
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "property"
-    needs: ClassVar[frozenset[type[Any]]] = NEEDS
-    uses: ClassVar[frozenset[type[Any]]] = USES
+    needs: ClassVar[Kinds] = NEEDS
+    uses: ClassVar[Kinds] = USES
 
     every: int = 10
     filter: FilterOptions = field(default_factory=FilterOptions)

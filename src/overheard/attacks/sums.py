@@ -49,7 +49,7 @@ from overheard.transcript.knowledge import (
     Sums,
     Training,
 )
-from overheard.transcript.view import View
+from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
 
@@ -74,12 +74,10 @@ class SumDecode:
     aliases: ClassVar[dict[str, Any]] = {"linear_sum": {}}
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset(
+    needs: ClassVar[Kinds] = frozenset(
         {SummedMessages, Training, EverybodysRecords, AttributeDomain}
     )
-    uses: ClassVar[frozenset[type[Any]]] = frozenset(
-        {AttributePrior, AuxiliaryData, AppliedDefence}
-    )
+    uses: ClassVar[Kinds] = frozenset({AttributePrior, AuxiliaryData, AppliedDefence})
 
     rounds: int = 20
     simulated: int = 12

@@ -39,6 +39,8 @@ from overheard.transcript.target import LOCAL_MODEL, Target
 from overheard.transcript.threat import Threat, who_grants
 
 K = TypeVar("K")
+Kinds = frozenset[type[Any]]
+"""Kinds of knowledge: what an attack needs or uses."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,11 @@ class View:
         )
 
     @property
-    def kinds(self) -> frozenset[type[Any]]:
+    def kinds(self) -> Kinds:
         """Which kinds of knowledge the view holds."""
         return frozenset(self._knowledge)
 
-    def narrowed(self, kinds: frozenset[type[Any]]) -> View:
+    def narrowed(self, kinds: Kinds) -> View:
         """The same messages with these kinds of knowledge only."""
         kept = {k: v for k, v in self._knowledge.items() if issubclass(k, tuple(kinds))}
         return replace(self, _knowledge=kept)
@@ -94,7 +96,7 @@ class Attack(Protocol):
     @property
     def question(self) -> str: ...
     @property
-    def needs(self) -> frozenset[type[Any]]: ...
+    def needs(self) -> Kinds: ...
 
     def __call__(self, view: View, rng: np.random.Generator) -> Any: ...
 
@@ -117,7 +119,7 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
             f"attack {attack.name!r} needs {wanted}; the threat model {view.threat!r} gives "
             f"{held}; {granted if grants else 'no shipped threat model grants it'}"
         )
-    uses: frozenset[type[Any]] = getattr(attack, "uses", frozenset())
+    uses: Kinds = getattr(attack, "uses", frozenset())
     known = view.narrowed(attack.needs | uses)
     rng = stream(seed, "attack", attack.name, view.target.key, view.client)
     return _answer(attack, attack(known, rng), known)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import AttributeValues, certain
 from overheard.transcript.knowledge import AttributeDomain, Link, LocalTraining
-from overheard.transcript.view import View
+from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
 
@@ -128,7 +128,7 @@ class ModelBased:
 
     paper: ClassVar[str] = "driouich2022"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = NEEDS
+    needs: ClassVar[Kinds] = NEEDS
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from overheard.programs.training import Shards, local_training
 from overheard.randomness import stream
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import RoundSum, Sums
-from overheard.transcript.view import View
+from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
@@ -352,8 +352,8 @@ class OnDetectors:
 
     paper: ClassVar[str] = "kerkouche2023"
     question: ClassVar[str] = "property"
-    needs: ClassVar[frozenset[type[Any]]] = NEEDS
-    uses: ClassVar[frozenset[type[Any]]] = USES
+    needs: ClassVar[Kinds] = NEEDS
+    uses: ClassVar[Kinds] = USES
     slow: ClassVar[bool] = True
     weigh: ClassVar[Any]
 

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import GroupMeans, LabelValues
 from overheard.transcript.knowledge import AuxiliaryData, GroupCounts, Groups, Link, LocalTraining
-from overheard.transcript.view import View
+from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
 STRENGTHS = np.geomspace(1e-4, 1e2, 40)
@@ -42,8 +42,8 @@ class GroupMeansPinv:
     name: ClassVar[str] = "group_means_pinv"
     paper: ClassVar[str] = "leprovost2023"
     question: ClassVar[str] = "label"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, AuxiliaryData, Groups})
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({GroupCounts})
+    needs: ClassVar[Kinds] = frozenset({Link, LocalTraining, AuxiliaryData, Groups})
+    uses: ClassVar[Kinds] = frozenset({GroupCounts})
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
         return solved(view, 0, rng)
@@ -154,7 +154,7 @@ class SingleRecord:
     name: ClassVar[str] = "single_record"
     paper: ClassVar[str] = "leprovost2023"
     question: ClassVar[str] = "label"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining})
+    needs: ClassVar[Kinds] = frozenset({Link, LocalTraining})
 
     def __call__(self, view: View, rng: np.random.Generator) -> LabelValues:
         recipe, link = view.know(LocalTraining).recipe, view.know(Link)

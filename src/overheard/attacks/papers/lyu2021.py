@@ -48,12 +48,12 @@ from overheard.transcript.knowledge import (
     LocalTraining,
     PublicRecords,
 )
-from overheard.transcript.view import View
+from overheard.transcript.view import Kinds, View
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-NEEDS = frozenset[type[Any]]({Link, LocalTraining, PublicRecords, Labels, AttributeDomain})
+NEEDS = Kinds({Link, LocalTraining, PublicRecords, Labels, AttributeDomain})
 Array = NDArray[np.float64]
 Rounds = NDArray[np.int64]
 Choices = list[Rounds]
@@ -263,7 +263,7 @@ class AttributeSearch:
 
     paper: ClassVar[str] = "lyu2021"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = NEEDS
+    needs: ClassVar[Kinds] = NEEDS
     slow: ClassVar[bool] = True
 
 
@@ -284,8 +284,8 @@ class CosMatching(AttributeSearch):
     """
 
     name: ClassVar[str] = "cos_matching"
-    needs: ClassVar[frozenset[type[Any]]] = NEEDS - {Labels}
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({Labels, AttributePrior, AuxiliaryData})
+    needs: ClassVar[Kinds] = NEEDS - {Labels}
+    uses: ClassVar[Kinds] = frozenset({Labels, AttributePrior, AuxiliaryData})
 
     phases: tuple[str, ...] = ("pre1", "pre5", "gap10")
     temperatures: Floats = (1.0, 0.3)
@@ -326,8 +326,8 @@ class GradientVarianceGmm:
     name: ClassVar[str] = "gradient_variance_gmm"
     paper: ClassVar[str] = "lyu2021"
     question: ClassVar[str] = "membership"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, CandidatePool})
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributeDomain, AttributePrior})
+    needs: ClassVar[Kinds] = frozenset({Link, LocalTraining, CandidatePool})
+    uses: ClassVar[Kinds] = frozenset({AttributeDomain, AttributePrior})
 
     start: float = 0.5
     then: CosMatching | None = None

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from overheard.attacks.client import spread
 from overheard.decoding.local_optimum import LocalOptimum, decode_least_squares
-from overheard.errors import ChooseAnotherAttack, ListenLonger, needs
+from overheard.errors import ChooseAnotherAttack, needs
 from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import LocalModel
 from overheard.transcript.knowledge import Link, LocalTraining
-from overheard.transcript.view import View
+from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
 MOST_PARAMETERS = 5000  # xu2021's map has their square in its first layer
@@ -36,16 +36,12 @@ class ExactLinear:
     are identified, and flags an answer from fewer rounds than parameters.
 
     Solves: θ′ = θ − W(θ − θ*), hence θ* is where θ′ = θ (xu2021, Observation 1)
-
-    Settings: ``exact`` refuses (with `ListenLonger`) to estimate what is not identified.
     """
 
     name: ClassVar[str] = "exact_linear"
     paper: ClassVar[str] = "xu2021"
     question: ClassVar[str] = "local_model"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining})
-
-    exact: bool = False
+    needs: ClassVar[Kinds] = frozenset({Link, LocalTraining})
 
     def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
         link = view.know(Link)
@@ -53,11 +49,6 @@ class ExactLinear:
         size = len(fit.estimate)
         known = f"{fit.identified} of {size} directions are identified"
         missing = fit.identified + fit.flat < size
-        if missing and self.exact:
-            raise ListenLonger(
-                f"{known} by {len(link)} rounds: the optimum is not determined. Listen to more "
-                "rounds, or to a federation with partial participation, or ask for the estimate"
-            )
         diagnostics: dict[str, float | int | str] = {
             "identified": fit.identified,
             "flat": fit.flat,
@@ -107,7 +98,7 @@ class LearnedMap:
     name: ClassVar[str] = "learned_map"
     paper: ClassVar[str] = "xu2021"
     question: ClassVar[str] = "local_model"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link})
+    needs: ClassVar[Kinds] = frozenset({Link})
     slow: ClassVar[bool] = True
 
     hidden: int = 1000
