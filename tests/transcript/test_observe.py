@@ -23,7 +23,6 @@ from overheard.errors import (
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled
 from overheard.transcript.guess import AttributeValues, Membership
-from overheard.transcript.kind import LABEL_COLUMN
 from overheard.transcript.knowledge import (
     KINDS,
     AttributeDomain,
@@ -304,16 +303,6 @@ def test_missing_knowledge_fails_first_and_says_who_grants_it(federate: Federate
     assert observe(recording, poor.granting(Link), attribute("s"), "0").kinds == {Link}
 
 
-def test_no_threat_grants_what_is_no_knowledge(federate: Federate) -> None:
-    @dataclass(frozen=True)
-    class Greedy(NeverCalled):
-        needs: ClassVar[frozenset[type[Any]]] = frozenset({Recording})
-
-    view = observe(federate(rounds=2, participation=1.0), SERVER, attribute("s"), "0")
-    with pytest.raises(GrantKnowledge, match=r"needs Recording.*no shipped threat model grants it"):
-        launch(Greedy(Link), view, 0)
-
-
 def test_threats_are_named_with_the_nearest() -> None:
     assert threat_named("server") is SERVER
     with pytest.raises(FixConfig, match=r"unknown threat model 'sever'.*did you mean 'server'"):
@@ -402,24 +391,3 @@ def test_a_client_that_never_takes_part_is_named(tmp_path: Path) -> None:
     link = observe(recording, EAVESDROPPER, LOCAL_MODEL, "a").know(Link)
     with pytest.raises(ListenLonger, match=r"heard in 1 round\(s\) but a map needs at least 2"):
         link.require(2, "a map")
-
-
-@pytest.mark.parametrize(
-    ("kind", "content"),
-    [
-        ("AttributeDomain", {}),
-        ("AttributeDomain", ["s"]),
-        ("AttributeDomain", {"column": "s", "values": 3}),
-        ("AttributeDomain", {"column": "x", "values": [0, 1]}),
-        ("AttributePrior", {"shares": ["many"]}),
-        ("AttributePrior", 0.5),
-        ("PublicRecords", {"a": 1}),
-        ("Labels", {"a": {LABEL_COLUMN: [1]}}),
-    ],
-)
-def test_side_knowledge_of_another_form_is_named(tmp_path: Path, kind: str, content: Any) -> None:
-    with Recorder(tmp_path / "run") as recorder:
-        recorder.side(kind, content, "attribute.s")
-        one_round(recorder)
-    with pytest.raises(FixRecording, match=rf"side: {kind} for 'attribute\.s' is not what"):
-        observe(Recording.open(tmp_path / "run"), EAVESDROPPER, attribute("s"), "a")

@@ -145,14 +145,3 @@ def test_only_the_recording_is_taken(run: Path, tmp_path: Path) -> None:
     (run / "notes.txt").write_text("mine")
     salvage(run, tmp_path / "left")
     assert not (tmp_path / "left" / "notes.txt").exists()
-
-
-def test_a_file_system_without_links_will_do(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cannot(*args: object, **more: object) -> None:
-        raise OSError(95, "not supported")
-
-    monkeypatch.setattr("os.link", cannot)
-    assert salvage(run, tmp_path / "left") == ()
-    assert files(tmp_path / "left") == files(run)

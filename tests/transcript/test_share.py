@@ -368,13 +368,3 @@ def test_what_is_known_is_for_its_owner_only(run: Recording, tmp_path: Path) -> 
     folders = [run.path / "side", run.path / "truth", tmp_path / "shared" / "side"]
     for folder in (*folders, tmp_path / "left" / "side", tmp_path / "left" / "truth"):
         assert modes(folder) == {(0o700, 0o600)}, folder
-
-
-def test_an_open_file_is_not_linked_by_salvage(run: Recording, tmp_path: Path) -> None:
-    file = next((run.path / "truth").glob("*.safetensors"))
-    file.chmod(0o644)
-    salvage(run.path, tmp_path / "left")
-    assert file.stat().st_mode & 0o777 == 0o644  # somebody else's file is left as it is
-    file.chmod(0o600)
-    assert modes(tmp_path / "left" / "truth") == {(0o700, 0o600)}
-    assert verify(tmp_path / "left").sound

@@ -15,9 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from patience import PATIENCE
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording
@@ -31,35 +28,6 @@ from overheard.transcript.verify import verify
 pytestmark = pytest.mark.slow
 
 Forge = Callable[[Path, Callable[[list[Any]], list[Any] | None]], None]
-
-
-@settings(max_examples=20)
-@given(data=st.data())
-def test_round_trip(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Types, shapes and bits (NaN, infinity and -0 included) of every message."""
-    dtype = data.draw(st.sampled_from(["float32", "float64", "float16", "int64"]))
-    shapes = data.draw(st.lists(hnp.array_shapes(min_dims=0, max_dims=3, max_side=3), max_size=3))
-    arrays = st.fixed_dictionaries(
-        {f"p{i}": hnp.arrays(dtype, shape) for i, shape in enumerate(shapes)}
-    )
-    rounds = data.draw(st.lists(st.tuples(arrays, arrays, arrays), min_size=1, max_size=3))
-    path = tmp_path_factory.mktemp("runs") / "run"
-    with Recorder(path) as recorder:
-        for number, (sent, back, back2) in enumerate(rounds):
-            recorder.round(5 * number, sent, {"a": back, "b": back2}, {"a": 3})
-    recording = Recording.open(path)
-    assert recording.closed
-    assert recording.clients == ("a", "b")
-    for k, client in enumerate(("a", "b")):
-        numbers, sent_to, returned, weights = recording.link(client)
-        assert numbers.tolist() == [5 * i for i in range(len(rounds))]
-        assert weights == [3.0] * len(rounds) if client == "a" else np.isnan(weights).all()
-        for i, messages in enumerate(rounds):
-            for name in messages[0]:
-                assert sent_to[name].dtype == dtype
-                assert sent_to[name][i].tobytes() == messages[0][name].tobytes()
-                assert returned[name][i].tobytes() == messages[1 + k][name].tobytes()
-                assert returned[name][i].shape == messages[1 + k][name].shape
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])

@@ -19,11 +19,10 @@ from overheard.transcript.knowledge import (
     RoundSum,
     ShardSize,
     Sums,
-    SuspectedBehaviour,
     TargetRecord,
 )
 from overheard.transcript.store import Recorder, Recording
-from overheard.transcript.target import LOCAL_MODEL, Target, client_property
+from overheard.transcript.target import LOCAL_MODEL, client_property
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
 from overheard.transcript.verify import verify
 from overheard.transcript.view import observe
@@ -222,26 +221,6 @@ def test_what_the_property_needs_is_read_for_its_target_only(tmp_path: Path) -> 
         observe(recording, SECURE_SERVER, client_property("poisoning"), "")
     with pytest.raises(FixRecording, match=r"SuspectedBehaviour for .property\.free-rider. is not"):
         observe(recording, SECURE_SERVER, client_property("free-rider"), "")
-
-
-def test_kinds_have_names_and_pieces_are_checked() -> None:
-    assert SuspectedBehaviour.name == "suspected behaviour"
-    assert SuspectedBehaviour("inversion").behaviour == "inversion"
-    with pytest.raises(FixData, match="unknown behaviour 'theft'; known: inversion, ascent, free"):
-        SuspectedBehaviour("theft")
-    two = Records({"x": np.zeros(2)})
-    with pytest.raises(FixData, match="2 records and 1 labels"):
-        TargetRecord(two, np.zeros(1))
-
-
-def test_targets_of_the_question() -> None:
-    for key in ("property.membership", "property.membership-2", "property.free-rider"):
-        assert Target.parse(key).key == key
-    for column in ("theft", "membership-0", "poisoning-2"):
-        with pytest.raises(FixConfig, match=r"poisoning\|free-rider"):
-            client_property(column)
-    with pytest.raises(FixConfig, match=r"'property' takes .*, and 'none' is given"):
-        client_property("")
 
 
 def test_a_guess_is_checked() -> None:
