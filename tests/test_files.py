@@ -27,27 +27,6 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         write_durably(tmp_path / "link", [b"yours"])
 
 
-def test_digest_and_size_are_those_of_the_file(tmp_path: Path) -> None:
-    import hashlib
-
-    pieces = [b"a" * 70_000, memoryview(b"bc"), b""]
-    digest, size = write_durably(tmp_path / "file", pieces)
-    whole = (tmp_path / "file").read_bytes()
-    assert whole == b"a" * 70_000 + b"bc"
-    assert (digest, size) == (hashlib.sha256(whole).hexdigest(), len(whole))
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
-    def pieces() -> Iterator[bytes]:
-        yield b"half"
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_durably(tmp_path / "file", pieces())
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_a_killed_writer_left_is_taken_over(tmp_path: Path) -> None:
     (tmp_path / "file.part").write_bytes(b"half, and longer than the whole")
     write_durably(tmp_path / "file", [b"whole"])
@@ -80,17 +59,6 @@ def test_what_a_living_writer_holds_is_refused(tmp_path: Path, write: Any) -> No
             write(tmp_path / "file")
         assert (tmp_path / "file.part").exists()
     write(tmp_path / "file")
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_name_taken_meanwhile_is_kept(tmp_path: Path) -> None:
-    def pieces() -> Iterator[bytes]:
-        yield b"ours"
-        (tmp_path / "file").write_bytes(b"theirs")
-
-    with pytest.raises(ChooseAnotherOutput, match="exists already"):
-        write_durably(tmp_path / "file", pieces())
-    assert (tmp_path / "file").read_bytes() == b"theirs"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 

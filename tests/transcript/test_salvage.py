@@ -72,20 +72,6 @@ def test_a_damaged_line_costs_what_it_listed(run: Path, tmp_path: Path) -> None:
         assert verify(out).sound
 
 
-def test_side_knowledge_and_truth_that_are_damaged_are_not_there(run: Path, tmp_path: Path) -> None:
-    flip(run / "side" / "0002-publicrecords.safetensors", 50)
-    flip(run / "truth" / "0001-records.safetensors", 50)
-    said = salvage(run, tmp_path / "left")
-    assert len(said) == 2
-    assert "PublicRecords for attribute.s is left out" in said[0]
-    assert "Records is left out" in said[1]
-    left = Recording.open(tmp_path / "left")
-    assert left.side("PublicRecords", "attribute.s") is None
-    assert left.side("AttributeDomain", "attribute.s") is not None
-    with pytest.raises(FixRecording, match="lists no records"):
-        left.truth()
-
-
 def test_an_index_that_cannot_be_read_costs_its_folder(run: Path, tmp_path: Path) -> None:
     (run / "side" / INDEX).unlink()
     (said,) = salvage(run, tmp_path / "left")
@@ -139,9 +125,3 @@ def test_nothing_that_is_wrong_is_kept(run: Path, tmp_path: Path) -> None:
             (run / name).write_bytes(raw)
             tried += 1
     assert tried == 6 * len(whole)
-
-
-def test_only_the_recording_is_taken(run: Path, tmp_path: Path) -> None:
-    (run / "notes.txt").write_text("mine")
-    salvage(run, tmp_path / "left")
-    assert not (tmp_path / "left" / "notes.txt").exists()

@@ -146,21 +146,6 @@ def test_no_secret_is_in_it(
     assert Recording.open(tmp_path / "shared").clients == run.clients
 
 
-def test_its_rows_are_those_that_the_adversary_knows(
-    run: Recording, whole: dict[str, Records], tmp_path: Path
-) -> None:
-    share(run, "attribute.s", EAVESDROPPER, tmp_path / "shared")
-    granted = {row for t in whole.values() for row in zip(t["x0"], t["x1"], strict=True)}
-    there = {
-        person
-        for _, content in tables(tmp_path / "shared")
-        if "x0" in content
-        for person in rows_of(content, ("x0", "x1"))
-    }
-    assert len(there) == sum(round(KNOWN * len(t)) for t in whole.values())
-    assert there < granted
-
-
 def told_by_order(folder: Path, whole: dict[str, Records]) -> float:
     """The share of the records whose word a thief gets right who takes each client's rows for
     sorted by it, and knows how many have which."""
