@@ -16,11 +16,15 @@ from overheard.attacks.one_step import inner_products, network_measurement
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, last_layer_variances
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.federation.secrets import pool_of
+from overheard.programs.linearise import encoded
 from overheard.programs.networks import network
 from overheard.programs.recipe import PrivateSteps
 from overheard.programs.records import Records
-from overheard.programs.simulated import encoded
+<<<<<<< HEAD:tests/attacks/test_membership.py
+from overheard.programs.linearise import encoded
 from overheard.programs.training import local_training, shards
+=======
+>>>>>>> e1ce650f (Any training is linearised in one file, its noise is what simulated clients show):tests/attacks/membership/test_pool.py
 from overheard.transcript.knowledge import (
     AppliedDefence,
     AttributeDomain,

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from overheard.attacks.simulated_clients import CLIENTS, Attempt, Judged, judged, retrained
+from overheard.attacks.simulated_clients import CLIENTS, Attempt, Judged, drawn, judged, retrained
 from overheard.decoding.calibration import OVERCONFIDENT
 from overheard.programs.networks import initial
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
-from overheard.programs.simulated import drawn, placed
 from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import Link
 
@@ -121,10 +120,3 @@ def test_drawn_secrets_have_their_shares_and_go_with_public_columns() -> None:
     assert np.mean(shares) == pytest.approx(0.3, abs=0.02)
     assert np.quantile(related, 0.9) > 0.4  # some closely
     assert np.quantile(related, 0.1) < 0.2  # some hardly
-
-
-def test_places_are_even_within_a_candidate() -> None:
-    rng = np.random.default_rng(1)
-    _, place = placed(np.tile([0.2, 0.5, 0.3], (5000, 1)), rng.normal(size=(5000, 2)), rng)
-    assert place.mean() == pytest.approx(0.5, abs=0.03)
-    assert 0 < place.min() < 0.02 < 0.98 < place.max() < 1

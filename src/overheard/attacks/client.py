@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack
+from overheard.programs.linearise import Encoded, encoded
 from overheard.programs.program import Candidates, Program
 from overheard.programs.recipe import Recipe
-from overheard.programs.simulated import Encoded, encoded
 from overheard.programs.training import update_noise
 from overheard.transcript.knowledge import (
     AppliedDefence,

@@ -67,10 +67,10 @@ from overheard.decoding.rounds import (
 from overheard.decoding.ties import decode_tied
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.gradient_rows import Differences, GradientRows, Outer, add_products
+from overheard.programs.linearise import Encoded
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import client_rows, network
 from overheard.programs.recipe import Recipe
-from overheard.programs.simulated import Encoded
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]

@@ -23,7 +23,7 @@ from overheard.attacks.client import Client
 from overheard.attacks.replay import Replay, ReplayOptions
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.noise import covariance
-from overheard.programs.course import batches_of
+from overheard.programs.linearise import batches_of
 from overheard.programs.networks import network
 from overheard.programs.orders import Convention, Place, orders
 from overheard.programs.rules import rule_of

@@ -10,6 +10,7 @@ go unnoticed, is *proven*.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from overheard.decoding.measurement import NORMAL_MEDIAN, NUMBERS
 from overheard.decoding.noise import covariance
 from overheard.decoding.posterior import descended
 from overheard.decoding.ties import group_means
-from overheard.programs.course import Batches, Course, course_of
+from overheard.programs.linearise import Trajectory, trajectory
 from overheard.programs.rules import is_linear
 
 Array = NDArray[np.float64]
@@ -104,14 +105,14 @@ class Replay:
     ) -> None:
         self.options, self.prior, self.candidates = options, client.prior, client.encoded
         link, recipe = client.messages, client.recipe
-        self.course = course_of(recipe, link.sent[0], self.candidates, order)
+        self.at = trajectory(recipe, link.sent[0], self.candidates, order)
         self.straight = is_linear(recipe)
-        self.ties = _told_apart(client.ties, self.course.batches)
+        self.ties = _told_apart(client.ties, self.at.batches)
         several = np.flatnonzero(np.bincount(self.ties) > 1)
         self.alike = [np.flatnonzero(self.ties == group) for group in several]
         self.rng = np.random.default_rng(0)
         some = self.candidates.drawn(self.prior, options.watched, self.rng)
-        self.which = _telling(self.course, some, options.equations)
+        self.which = _telling(self.at, some, options.equations)
         self.place = np.spacing(np.abs(link.returned[0, self.which])).astype(np.float64)
         self.returned = link.returned[0, self.which].astype(np.float64)
         self.values = self.prior.shape[1]
@@ -201,12 +202,12 @@ class Replay:
 
     def _ends(self, chosen: Choice) -> Array:
         """What clients (S, n) return, in the coordinates that are used."""
-        return self.course.ends(chosen)[:, self.which].astype(np.float64)
+        return self.at.ends(chosen)[:, self.which].astype(np.float64)
 
     def _columns(self, chosen: Choice) -> Single:
         """What each candidate of each record adds (n (K - 1), R), averaged over clients (S, n)."""
-        made = self.course.columns(self.course.parts(chosen), self.which)
-        return made.reshape(-1, len(self.which))
+        made = self.at.columns(self.at.trained(chosen).parts, self.which)
+        return (made[:, 1:] - made[:, :1]).reshape(-1, len(self.which))
 
     def _measured(self, belief: Array, clients: int) -> tuple[Single, Single, Array]:
         """Whitened columns (n (K - 1), R), what the message is beyond the mean of clients drawn
@@ -356,7 +357,7 @@ class Replay:
         return np.asarray(np.minimum(alone, both.min(axis=1)) > least)
 
 
-def _told_apart(ties: NDArray[np.intp], batches: Batches) -> NDArray[np.intp]:
+def _told_apart(ties: NDArray[np.intp], batches: Sequence[Choice]) -> NDArray[np.intp]:
     """Records alike that are never in different batches: an order tells others apart."""
     for batch in batches:
         inside = np.zeros(len(ties), dtype=np.intp)
@@ -396,15 +397,8 @@ def _agrees(apart: Array, options: ReplayOptions) -> bool:
     return bool(len(apart)) and float((apart <= options.proven).mean()) >= options.nearly_all
 
 
-def _telling(course: Course, clients: Choice, equations: int) -> Choice:
+def _telling(at: Trajectory, clients: Choice, equations: int) -> Choice:
     """The coordinates in which the candidates of some records differ most, of clients (S, n)."""
-    n = course.candidates.inputs.shape[1]
-    some = np.sort(np.random.default_rng(0).permutation(n)[:64])
-    made = course.columns(course.parts(clients), np.arange(len(course.sent)), some)
-    power = np.einsum("nkr,nkr->r", made[some], made[some])
-    live = np.flatnonzero(power > 0)
-    unknowns = n * made.shape[1]
-    most = max(equations * unknowns, NUMBERS // unknowns)
-    if len(live) > most:
-        live = np.sort(live[np.argsort(-power[live], kind="stable")[:most]])
-    return np.asarray(live)
+    values, n, _ = at.candidates.inputs.shape
+    unknowns = n * (values - 1)
+    return at.telling(at.trained(clients).parts, max(equations * unknowns, NUMBERS // unknowns))

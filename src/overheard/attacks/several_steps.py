@@ -24,14 +24,19 @@ from overheard.decoding.max_entropy import Posterior, few_equations, learned_sha
 from overheard.decoding.measurement import NORMAL_MEDIAN, Measurement, from_gram
 from overheard.decoding.posterior import NOISY, POOR_FIT, UNSOLVED, decode
 from overheard.errors import ChooseAnotherAttack
+from overheard.programs.linearise import (
+    MEMORY,
+    Encoded,
+    Linearised,
+    States,
+    Trajectory,
+    coordinates,
+    linearise,
+    states_of,
+)
 from overheard.programs.networks import network
 from overheard.programs.orders import Place
 from overheard.programs.recipe import Recipe
-from overheard.programs.response import Linearised, Setting, coordinates, linearise
-from overheard.programs.simulated import MEMORY, Encoded, simulate, stretches
-from overheard.programs.simulated import RESPONDING as REPLAYS
-from overheard.programs.slots import States, kinds_of_states
-from overheard.programs.whitened import Whitened, whiten
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]
@@ -50,6 +55,7 @@ class TrainingOptions:
     short: length of an update, in units of simulated clients', below which (or above one over
         which) it was scaled, or another rule made it: fewer members would explain it, but their
         number is known.
+    replays: simulated clients whose mean update others are compared with.
     most_mixed: candidates of all records of a model that normalises over the batch: each is
         replayed some ten times.
     """
@@ -60,6 +66,7 @@ class TrainingOptions:
     far_off: float = 100.0
     clipped: float = 0.9
     short: float = 0.5
+    replays: int = 4
     most_mixed: int = 2000
 
 
@@ -89,13 +96,13 @@ def decode_training(
         few, found = _with(client, options.most, rng, options)
     client = few
     if float(found.notes["misfit"]) > options.far_off and not client.messages.noise_sd:
-        sd = _unexplained(client, rng)
+        sd = _unexplained(client, rng, options)
         noisy = client.hearing(replace(client.messages, noise_sd=sd))
         again = by_simulation(noisy, rng)
         if not again.flag:
             found = replace(again, notes={**again.notes, "noise_found": sd})
     if not everybody and not found.flag:
-        size = _lengths(client, rng) if not client.messages.noise_sd else np.ones(1)
+        size = _lengths(client, rng, options) if not client.messages.noise_sd else np.ones(1)
         strange = size.min() < options.short or size.max() > 1 / options.short
         if strange or "noise_found" in found.notes:
             return replace(found, flag=POOR_FIT, notes={**found.notes, "fit": "poor"})
@@ -112,28 +119,24 @@ def _with(
     return client, by_simulation(client, rng)
 
 
-def _ends(client: Client, rng: np.random.Generator) -> Array:
+def _ends(client: Client, rng: np.random.Generator, options: TrainingOptions) -> Array:
     """Where simulated clients end on the whole (T, P)."""
-    chosen = client.encoded.drawn(client.prior, REPLAYS, rng)
-    return np.stack(
-        [
-            simulate(client.recipe, sent, client.encoded, chosen, rng).ends.mean(axis=0)
-            for sent in client.messages.sent
-        ]
-    )
+    chosen = client.encoded.drawn(client.prior, options.replays, rng)
+    at = (Trajectory(client.recipe, sent, client.encoded) for sent in client.messages.sent)
+    return np.stack([one.ends(chosen, rng).mean(axis=0) for one in at])
 
 
-def _unexplained(client: Client, rng: np.random.Generator) -> float:
+def _unexplained(client: Client, rng: np.random.Generator, options: TrainingOptions) -> float:
     """Standard deviation, on a coordinate, of what simulated clients leave of the updates: by the
     median, so that the few coordinates that the secret moves most do not count."""
-    left = client.messages.returned.astype(np.float64) - _ends(client, rng)
+    left = client.messages.returned.astype(np.float64) - _ends(client, rng, options)
     return float(np.median(np.abs(left)) / NORMAL_MEDIAN)
 
 
-def _lengths(client: Client, rng: np.random.Generator) -> Array:
+def _lengths(client: Client, rng: np.random.Generator, options: TrainingOptions) -> Array:
     """How long every update (T,) is along simulated clients', in units of theirs."""
     start = client.messages.sent.astype(np.float64)
-    update, typical = client.messages.returned - start, _ends(client, rng) - start
+    update, typical = client.messages.returned - start, _ends(client, rng, options) - start
     squares = np.einsum("tp,tp->t", typical, typical)
     return np.asarray(np.einsum("tp,tp->t", update, typical) / np.maximum(squares, 1e-300))
 
@@ -141,7 +144,7 @@ def _lengths(client: Client, rng: np.random.Generator) -> Array:
 def _unclipped(client: Client, rng: np.random.Generator, options: TrainingOptions) -> Link:
     """The link with every update as long as simulated clients' are along them."""
     link: Link = client.messages
-    scale = _lengths(client, rng)
+    scale = _lengths(client, rng, options)
     start = link.sent.astype(np.float64)
     scale = np.where((scale > 0) & (scale < options.clipped), scale, 1.0)[:, None]
     made = start + (link.returned - start) / scale
@@ -189,8 +192,7 @@ def _refuse(recipe: Recipe, candidates: Encoded, options: TrainingOptions) -> No
             "decodes models that treat records one by one; this one normalises over the batch, "
             f"which is decoded of full batches with up to {options.most_mixed} candidates in all"
         )
-    times = stretches(recipe, candidates.members)
-    if coordinates(candidates, times) < n**0.5:
+    if coordinates(candidates) < n**0.5:
         raise ChooseAnotherAttack(
             f"{n} records with {values} candidates leave too few of the {recipe.model.size} "
             f"parameters within {MEMORY / 1e9:.0f} GB; audit a smaller client"
@@ -209,7 +211,7 @@ class SimulationOptions:
     open: share of the prior in the belief at which a later pass is linearised.
     strange, spreads: what no answer explains, relative to simulated clients' mean, up to which a
         fit is good: that much, or so many of their own standard deviations.
-    operations: that factorising all rounds with slots may cost, which sweeps do tens of times.
+    operations: that factorising all rounds with positions may cost, which sweeps do tens of times.
     least: probability that one round leaves to a candidate.
     settled: mean log-likelihood from which no further pass is needed.
     moved: mean change of a probability up to which a linearisation still holds.
@@ -244,10 +246,10 @@ def by_simulation(
     """
     recipe, candidates, prior = client.recipe, client.encoded, client.prior
     tried = _Tried(client, rng, options)
-    ways = [w for w in kinds_of_states(recipe, candidates) if tried.affordable(w)]
+    ways = [w for w in states_of(recipe, candidates) if tried.affordable(w)]
     absent = not candidates.present.all()
     if absent:
-        ways = ways[-1:]  # who may not be there is told by being in no slot at all
+        ways = ways[-1:]  # absence is the state without a batch position
     found: list[_Judged] = []
     for states in ways:
         found.append(tried.decoded(prior, states))
@@ -263,13 +265,13 @@ def by_simulation(
         if still and fit.misfit <= fit.allowed:
             break
         again = tried.decoded(tried.opened(belief), states)
-        alike = absent or len(states.slots) == 1
+        alike = absent or states.positions == 1
         if alike and again.misfit / again.allowed < fit.misfit / fit.allowed:
             fit = again  # clients drawn from the belief are more like this one
         if again.worth > best.worth:
             best = replace(again, passes=number + 1)
         belief = again.probabilities
-    if fit.misfit > fit.allowed and len(states.slots) > 1:
+    if fit.misfit > fit.allowed and states.positions > 1:
         # a client far from the first belief is not like those drawn from it
         again = tried.decoded(tried.opened(belief), ways[0])
         fit = min(fit, again, key=lambda one: one.misfit / one.allowed)
@@ -335,9 +337,10 @@ class _Tried:
         return max(2 * self.options.held, min(many, int(MEMORY / 8 / each)))
 
     def affordable(self, states: States) -> bool:
-        """May slots be decoded along: are there equations for them, and is it done in seconds?"""
+        """May positions be decoded along: are there equations for them, and is it done in
+        seconds?"""
         n, values = self.client.prior.shape
-        if len(states.slots) == 1:
+        if states.positions == 1:
             return True
         operations = len(self.client.messages) * float(n * (values - 1 + states.sized)) ** 3
         return self.client.recipe.model.size >= n and operations <= self.options.operations
@@ -350,24 +353,20 @@ class _Tried:
         """Linearised at a belief (n, K), with so much of the order decoded along."""
         link, recipe, candidates = self.client.messages, self.client.recipe, self.client.encoded
         chosen = candidates.drawn(belief, self.clients(), self.rng)
-        rounds: list[tuple[Whitened, Linearised]] = []
         # declared noise is simulated; private steps add theirs while they train; noise that was
         # only found must not make another recipe look right
         declared = 0.0 if recipe.private else self.client.defence.noise_sd
-        for message in zip(link.sent, link.returned, rounding(link), strict=True):
-            at = Setting(recipe, candidates, states, belief, declared)
-            one = linearise(at, message, chosen, self.rng)
-            white = whiten(one, len(chosen) - self.options.held)
-            if rounds and len(states.slots) == 1:
-                rounds = [(rounds[0][0] + white, one)]  # their noises are independent
+        clients = chosen, self.options.held, declared
+        rounds: list[Linearised] = []
+        for sent, *message in zip(link.sent, link.returned, rounding(link), strict=True):
+            at = Trajectory(recipe, sent, candidates)
+            one = linearise(at, (message[0], message[1]), clients, states, self.rng)
+            if rounds and states.positions == 1:
+                rounds = [rounds[0] + one]  # their noises are independent
             else:
-                rounds.append((white, one))
-        return _judged(
-            [_Round(*each, states, self.options) for each in rounds],
-            chosen,
-            self.client.prior,
-            self.options,
-        )
+                rounds.append(one)
+        made = [_Round(one, states, self.options) for one in rounds]
+        return _judged(made, chosen, self.client.prior, self.options)
 
 
 _Heard = tuple[Measurement, Array]
@@ -378,55 +377,45 @@ class _Round:
     """One round, or several together: the message and the held-out simulated clients' in units of
     the noise that these show."""
 
-    def __init__(
-        self, white: Whitened, one: Linearised, states: States, options: SimulationOptions
-    ) -> None:
-        self.options, held = options, options.held
-        self.states, self.points = states, one.points
-        count, truth = len(states.slot), one.chosen
-        self.white = white
-        kept = np.einsum("nr,nr->r", white.rows, white.rows) > options.weak**2
-        people = truth.shape[1]
-        apart = white.rows[:, kept].reshape(people, len(white.rows) // people, int(kept.sum()))
-        measured = Measurement(one.points @ apart, white.heard[kept])
-        totals = white.simulated[-held:, kept]
-        told = [np.tensordot(np.eye(count)[s], measured.features, 2) for s in truth[-held:]]
-        left = totals - np.array(told)
-        noise = float(np.mean(left**2)) if left.size else 1.0
-        self.noise = max(noise * (1 + 1 / (len(truth) - held)), 1e-6)
-        self.rank = max(measured.rank - white.counted, 0)
+    def __init__(self, one: Linearised, states: States, options: SimulationOptions) -> None:
+        self.one, self.states, self.options = one, states, options
+        people = one.truth.shape[1]
+        kept = np.einsum("nr,nr->r", one.rows, one.rows) > options.weak**2
+        apart = one.rows[:, kept].reshape(people, -1, int(kept.sum()))
+        measured = Measurement(one.points @ apart, one.totals[0, kept])
+        totals = one.totals[:, kept]
+        known = [np.tensordot(np.eye(len(one.points))[s], measured.features, 2) for s in one.truth]
+        residual = totals[1:] - np.array(known)
+        noise = float(np.mean(residual**2)) if residual.size else 1.0
+        self.noise = max(noise * (1 + 1 / one.fitted), 1e-6)
+        self.rank = max(measured.rank - one.counted, 0)
         self.measured = measured.inflated(float(np.sqrt(self.noise)))
         self.totals = totals / np.sqrt(self.noise)
         # what lies outside of all columns' span, relative to held-out simulated clients
-        outside = white.energies[-held:] - np.einsum("br,br->b", totals, totals)
-        mean = max(float(np.mean(outside)), 1e-300)
-        ours = max(white.energy - float(measured.total @ measured.total), 0.0)
-        self.misfit = ours / mean
-        self.allowed = max(
-            options.strange, 1 + options.spreads * float(np.std(outside, ddof=1)) / mean
-        )
-        if states.slot[0] < 0:
+        outside = np.maximum(one.squares - np.einsum("br,br->b", totals, totals), 0.0)
+        mean = max(float(np.mean(outside[1:])), 1e-300)
+        self.misfit = float(outside[0]) / mean
+        spreads = options.spreads
+        self.allowed = max(options.strange, 1 + spreads * float(np.std(outside[1:], ddof=1)) / mean)
+        if states.position[0] < 0:
             # a member that weighs much may be in the last batch, or not a member: in logarithms
-            logs = np.log(np.maximum(outside / mean, 1e-300))
-            self.allowed = max(
-                self.allowed, float(np.exp(min(options.spreads * np.std(logs, ddof=1), 700.0)))
-            )
+            logs = np.log(np.maximum(outside[1:] / mean, 1e-300))
+            far = min(spreads * float(np.std(logs, ddof=1)), 700.0)
+            self.allowed = max(self.allowed, float(np.exp(far)))
 
-    def heard(self) -> _Heard:
-        """The message. What strays further outside of all columns' span than simulated clients'
-        does so inside, too."""
-        strayed = float(np.sqrt(max(self.misfit, 1.0))) if len(self.states.slots) > 1 else 1.0
-        return self.measured.inflated(strayed), self.white.rows @ self.white.heard
-
-    def simulated(self, number: int) -> _Heard:
-        """The same of a simulated client that had no part in the noise's shape."""
+    def message(self, number: int = 0) -> _Heard:
+        """The message (0), or that of a simulated client that had no part in the noise's shape.
+        What strays further outside of all columns' span than simulated clients' does so inside,
+        too."""
         measured = replace(self.measured, total=self.totals[number])
-        return measured, self.white.rows @ self.white.simulated[number - self.options.held]
+        if number == 0 and self.states.positions > 1:
+            measured = measured.inflated(float(np.sqrt(max(self.misfit, 1.0))))
+        return measured, self.one.rows @ self.one.totals[number]
 
     def found(self, measured: Measurement, before: Array) -> Array:
         """Probabilities of the states (n, Z), given those of the candidates before (n, K)."""
         states = self.states
-        points = None if len(states.slots) == 1 else self.points
+        points = None if states.positions == 1 else self.one.points
         if points is not None or not few_equations(measured):
             return decode(measured, states.prior(before), points, NOISY).probabilities
         # how common a value is among these records the sum tells before any record is
@@ -436,14 +425,14 @@ class _Round:
 
     def settled(self, cross: Array, found: Array) -> tuple[Array, Array]:
         """Inner products of what the candidates do, and with the message (whose products with all
-        columns are ``cross``), the slots being as found (n, Z) and their doubt being noise.
+        columns are ``cross``), the positions being as found (n, Z) and their doubt being noise.
 
         Given its candidate a record adds the mean of its states; the deviations are columns of the
         noise's covariance (Woodbury).
         """
-        means, roots = self.states.given(found, self.points)
+        means, roots = self.states.given(found, self.one.points)
         n, free, _ = means.shape
-        products = self.white.rows @ self.white.rows.T
+        products = self.one.rows @ self.one.rows.T
         apart = means[:, :, 1:] - means[:, :, :1]
         cross = cross - products @ means[:, :, 0].ravel()
 
@@ -465,12 +454,12 @@ class _Round:
 def _decoded(
     rounds: list[_Round], messages: list[_Heard], prior: Array, options: SimulationOptions
 ) -> Array:
-    """Probabilities of the candidates (n, K). Slots belong to a round: they are found round by
-    round, with what the rounds before found; all rounds together then say the candidates."""
+    """Probabilities of the candidates (n, K). Positions belong to a round: they are found round
+    by round, with what the rounds before found; all rounds together then say the candidates."""
     found, told = prior, []
     for one, (measured, cross) in zip(rounds, messages, strict=True):
         states = one.found(measured, found)
-        found = np.maximum(one.states.candidates(states), options.least)
+        found = np.maximum(states @ one.states.kinds, options.least)
         found = found / found.sum(axis=1, keepdims=True)
         if len(rounds) > 1:
             told.append(one.settled(cross, states))
@@ -488,9 +477,9 @@ def _judged(
     n = len(prior)
     judges = min(options.held, max(2, -(-options.judged // n)))
     secrets = list(chosen[-options.held :][:judges])
-    found = _decoded(rounds, [one.heard() for one in rounds], prior, options)
+    found = _decoded(rounds, [one.message() for one in rounds], prior, options)
     theirs = [
-        _decoded(rounds, [one.simulated(number) for one in rounds], prior, options)
+        _decoded(rounds, [one.message(1 + number) for one in rounds], prior, options)
         for number in range(judges)
     ]
     worth = calibrate(theirs, secrets, prior)

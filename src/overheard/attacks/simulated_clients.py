@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from overheard.attacks.client import Client
 from overheard.decoding.calibration import MOST, OVERCONFIDENT, Calibration, calibrate
 from overheard.programs.recipe import Recipe
-from overheard.programs.simulated import drawn
 from overheard.programs.training import Shards, local_training
 from overheard.transcript.knowledge import Link
 
@@ -92,6 +92,23 @@ def player(client: Client, rng: np.random.Generator) -> Callable[[Array], tuple[
         return retrained(link, recipe, data, noise, rng), chosen[0]
 
     return play
+
+
+def drawn(probabilities: Array, columns: Array, rng: np.random.Generator) -> Indices:
+    """A candidate (m,) of each record, as probable as (m, K) says, that goes with its public
+    columns (m, d): which way and how closely is drawn too.
+
+    Secrets drawn record by record would go with nothing, which people's secrets seldom do, and
+    what many records have in common does not average out of an update.
+    """
+    apart = columns - columns.mean(axis=0)
+    apart = apart / np.maximum(apart.std(axis=0), 1e-12)
+    score = apart @ rng.normal(size=columns.shape[1])
+    score = score / max(float(score.std()), 1e-12)
+    close = rng.random()
+    latent = close * score + np.sqrt(1 - close**2) * rng.normal(size=len(columns))
+    above = (norm.cdf(latent)[:, None] > np.cumsum(probabilities, axis=1)).sum(axis=1)
+    return np.asarray(np.minimum(above, probabilities.shape[1] - 1), dtype=np.int64)
 
 
 def retrained(

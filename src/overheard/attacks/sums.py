@@ -25,11 +25,11 @@ from overheard.decoding.measurement import Measurement
 from overheard.decoding.posterior import NOISY, decode
 from overheard.decoding.ties import decode_tied, group_means, same_rows
 from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.programs.linearise import Encoded, encoded
 from overheard.programs.networks import client_rows
 from overheard.programs.program import Candidates
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
-from overheard.programs.simulated import Encoded, encoded
 from overheard.programs.training import local_training, shards, update_noise
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
