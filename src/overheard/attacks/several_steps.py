@@ -66,7 +66,7 @@ class TrainingOptions:
     far_off: float = 100.0
     clipped: float = 0.9
     short: float = 0.5
-    replays: int = 4
+    replays: int = 32
     most_mixed: int = 2000
 
 
@@ -217,7 +217,7 @@ class SimulationOptions:
     moved: mean change of a probability up to which a linearisation still holds.
     """
 
-    clients: int = 272
+    clients: int = 528
     few: int = 32
     held: int = 16
     judged: int = 800

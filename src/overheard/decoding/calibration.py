@@ -27,22 +27,24 @@ MOST = 0.1
 @dataclass(frozen=True)
 class Calibration:
     """What such answers are worth: the power of their evidence, the share of simulated clients'
-    records that are decoded right, their mean confidence and mean log-likelihood at that power."""
+    records that are decoded right and its standard error, their mean confidence and mean
+    log-likelihood at that power."""
 
     temperature: float
     accuracy: float
     confidence: float
     log_likelihood: float
     prior: Array
+    error: float = 0.0
 
     def applied(self, probabilities: Array) -> Array:
         """An answer (n, K) with the evidence that it deserves."""
         return tempered(probabilities, self.prior, self.temperature)
 
     def flag(self, probabilities: Array) -> str:
-        """Is the answer far surer than simulated clients are decoded right?"""
+        """Is the answer far surer than simulated clients are decoded right, beyond chance?"""
         sure = float(probabilities.max(axis=1).mean())
-        return OVERCONFIDENT if sure > self.accuracy + MOST else ""
+        return OVERCONFIDENT if sure > self.accuracy + 2 * self.error + MOST else ""
 
     @property
     def notes(self) -> dict[str, float | int | str]:
@@ -78,6 +80,7 @@ def calibrate(
         float(np.mean([p.max(axis=1) for p in each])),
         float(np.mean([_log_likelihood(p, s) for p, s in zip(each, secrets, strict=True)])),
         prior,
+        float(np.std(right) / np.sqrt(np.size(right))),
     )
 
 
