@@ -20,11 +20,7 @@ from overheard.programs.linearise import encoded
 from overheard.programs.networks import network
 from overheard.programs.recipe import PrivateSteps
 from overheard.programs.records import Records
-<<<<<<< HEAD:tests/attacks/test_membership.py
-from overheard.programs.linearise import encoded
 from overheard.programs.training import local_training, shards
-=======
->>>>>>> e1ce650f (Any training is linearised in one file, its noise is what simulated clients show):tests/attacks/membership/test_pool.py
 from overheard.transcript.knowledge import (
     AppliedDefence,
     AttributeDomain,
