@@ -4,36 +4,32 @@ Which records. "Education level at least bachelor" is read as Bachelors, Masters
 and Doctorate (education-num 13 to 16): 12,110 of the 48,842 records of both files. The papers
 say 12,300; no set of education levels gives that number, and this is the nearest. Dropping the
 697 records with a missing value would leave 11,413, further away, so they are kept, with the
-value "unknown"; ``missing = "drop"`` drops them.
+value "unknown".
 
 Which clients. Doctorates younger than 38, from 38 to 52, and older than 52 are clients 0, 1
 and 2 (127, 281 and 186 records); the other 11,516 records are dealt at random and evenly to
-clients 3 to 9 (1,645 or 1,646 each). ``part`` keeps UCI's own training or test file: the PhD
-clients then have 93, 186, 134 or 34, 95, 52 records. xu2021's own numbers of training samples
-are 126, 258 and 134, of which only the last is met.
+clients 3 to 9 (1,645 or 1,646 each). xu2021's own numbers of training samples are 126, 258 and 134;
+UCI's training file alone has 93, 186 and 134, of which only the last is met.
 
 Which columns. ``fnlwgt`` (a census weight) is left out, and so is ``education``, which
 ``education-num`` repeats. ``native-country`` (40 countries, mostly of a few people) is left out
-by default, as in later public code of the same authors; ``drop = []`` brings it back. ``sex`` is
-1 for Male and 0 for Female, one input of the model as in the papers. ``relationship`` (Husband,
-Wife) tells the sex of many records without any listening: read every accuracy beside the
-imputation baseline, or drop the column.
+too, as in later public code of the same authors. ``sex`` is 1 for Male and 0 for Female, one input
+of the model as in the papers. ``relationship`` (Husband, Wife) tells the sex of many records without
+any listening: read every accuracy beside the imputation baseline.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from experiments.data import SOURCES
 from experiments.data.files import unpacked
 from overheard.data.dataset import Dataset
-from overheard.errors import FixConfig, FixData
+from overheard.errors import FixData
 from overheard.programs.records import Records
 from overheard.randomness import stream
 
@@ -45,31 +41,14 @@ COLUMNS = (
     "capital-gain capital-loss hours-per-week native-country income"
 ).split()
 NUMERIC = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
+LEFT_OUT = ("fnlwgt", "education", "native-country")
 LEVELS = ("Bachelors", "Masters", "Prof-school", "Doctorate")
 
 
-def load(
-    folder: str | Path | None = None,
-    seed: int = 0,
-    part: Literal["all", "train", "test"] = "all",
-    missing: Literal["keep", "drop"] = "keep",
-    drop: Sequence[str] = ("native-country",),
-) -> Dataset:
+def load(folder: str | Path | None = None, seed: int = 0) -> Dataset:
     """The papers' subset; ``seed`` deals the records of clients 3 to 9."""
-    if part not in ("all", "train", "test"):
-        raise FixConfig(f"adult: part {part!r} is not one of all, train, test")
-    if missing not in ("keep", "drop"):
-        raise FixConfig(f"adult: missing {missing!r} is not one of keep, drop")
-    may_go = set(COLUMNS) - {"fnlwgt", "education", "income", *SENSITIVE}
-    if unknown := sorted(set(drop) - may_go):
-        raise FixConfig(
-            f"adult: cannot drop {unknown[0]!r}; choose from {', '.join(sorted(may_go))}"
-        )
-    train, test = SOURCE.locate(folder)
-    files = {"all": (train, test), "train": (train,), "test": (test,)}[part]
+    files = SOURCE.locate(folder)
     rows = [row for file in files for row in _read(file) if row["education"] in LEVELS]
-    if missing == "drop":
-        rows = [row for row in rows if "?" not in row.values()]
     table = {name: np.array([row[name] for row in rows]) for name in COLUMNS}
     records = {
         "client": _clients(table["education"], table["age"].astype(float), seed),
@@ -78,7 +57,7 @@ def load(
             if name in NUMERIC
             else np.where(values == "?", "unknown", values)
             for name, values in table.items()
-            if name not in ("fnlwgt", "education", "sex", "income", *drop)
+            if name not in (*LEFT_OUT, "sex", "income")
         },
         "sex": (table["sex"] == "Male").astype(np.float64),
         "income": table["income"],

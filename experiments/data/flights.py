@@ -5,8 +5,7 @@ This table, published on Kaggle as "Flight Price Prediction", is as near as we f
 of flights between six cities, asked for 1 to 49 days ahead in 2022. Its licence is not stated, so
 it is not fetched: bring your own copy.
 
-The target is the ``price`` in rupees, as in the paper (the plan scales it); ``log = true`` takes
-its logarithm, ``log_price``, under which Business and Economy fares spread alike.
+The target is the ``price`` in rupees, as in the paper (the plan scales it).
 
 Two secrets, each 0 or 1. ``class``: 1 is Business; only Air_India and Vistara sell it, so on the
 other four a guess is right without listening. ``direct``: 1 where there is no stop. The columns
@@ -43,7 +42,6 @@ def load(
     folder: str | Path | None = None,
     seed: int = 0,
     limit: int = 20_000,
-    log: bool = False,
     drop: Sequence[str] = (),
 ) -> Dataset:
     """The fares; ``seed`` draws the ``limit`` fares of each airline."""
@@ -60,7 +58,7 @@ def load(
         **{name: column[name] for name in public if name not in drop},
         "class": (column["class"] == "Business").astype(np.float64),
         "direct": (column["stops"] == "zero").astype(np.float64),
-        **({"log_price": np.log(column["price"])} if log else {"price": column["price"]}),
+        "price": column["price"],
     }
     rows = [
         _draw(np.flatnonzero(column["airline"] == airline), limit, seed, str(airline))
@@ -69,7 +67,7 @@ def load(
     return SOURCE.dataset(
         Records(records).take(np.concatenate(rows)),
         client="airline",
-        target="log_price" if log else "price",
+        target="price",
         task="regression",
         sensitive=SENSITIVE,
     )

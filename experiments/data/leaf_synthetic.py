@@ -29,29 +29,23 @@ from overheard.programs.records import Records
 from overheard.randomness import stream
 
 SOURCE = SOURCES["leaf_synthetic"]
-SIZES = (280, 184, 1536, 256, 208)
+SIZES, FEATURES, CLASSES, CLUSTERS = (280, 184, 1536, 256, 208), 10, 2, 5
 
 
 def load(
     folder: str | Path | None = None,
     seed: int = 0,
     sizes: Sequence[int] = SIZES,
-    features: int = 10,
-    classes: int = 2,
-    clusters: int = 5,
     labels: Literal["code", "text"] = "code",
 ) -> Dataset:
     """A draw of the generator; ``folder`` is not needed. Every client has a stream of its own."""
-    if min(features, clusters, *sizes) < 1 or not sizes or classes < 2:
-        raise FixConfig(
-            f"leaf_synthetic: sizes {list(sizes)}, features {features} and clusters {clusters} "
-            f"must be at least 1, classes {classes} at least 2"
-        )
+    if not sizes or min(sizes) < 1:
+        raise FixConfig(f"leaf_synthetic: sizes {list(sizes)} must be at least 1")
     if labels not in ("code", "text"):
         raise FixConfig(f"leaf_synthetic: labels {labels!r} is not one of code, text")
     shared = stream(seed, "leaf", "federation")
-    weights = shared.normal(size=(features + 1, classes, clusters))  # Q
-    means = shared.normal(size=(clusters, 1)) + shared.normal(size=(clusters, clusters))  # mu
+    weights = shared.normal(size=(FEATURES + 1, CLASSES, CLUSTERS))  # Q
+    means = shared.normal(size=(CLUSTERS, 1)) + shared.normal(size=(CLUSTERS, CLUSTERS))  # mu
     drawn = [
         _client(stream(seed, "leaf", "client", c), size, weights, means, labels)
         for c, size in enumerate(sizes)
@@ -64,7 +58,7 @@ def load(
         Records(
             {
                 "client": names,
-                **{f"x{i}": inputs[:, i] for i in range(features)},
+                **{f"x{i}": inputs[:, i] for i in range(FEATURES)},
                 "label": np.concatenate([y for _, y in drawn]).astype(np.float64),
             }
         ),
@@ -83,13 +77,12 @@ def _client(
     labels: str,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Inputs (size, features) and labels (size,) of one client."""
-    features, classes = weights.shape[0] - 1, weights.shape[1]
     task = means[rng.integers(len(means))]
     model = weights @ (task + 0.1 * rng.normal(size=task.shape))  # w = Q u, (features + 1, classes)
-    centre = rng.normal() + rng.normal(size=features)
-    spread = np.arange(1, features + 1) ** -0.6  # standard deviations: square root of i^-1.2
-    inputs = centre + spread * rng.normal(size=(size, features))
-    scores = model[0] + inputs @ model[1:] + 0.1 * rng.normal(size=(size, classes))
+    centre = rng.normal() + rng.normal(size=FEATURES)
+    spread = np.arange(1, FEATURES + 1) ** -0.6  # standard deviations: square root of i^-1.2
+    inputs = centre + spread * rng.normal(size=(size, FEATURES))
+    scores = model[0] + inputs @ model[1:] + 0.1 * rng.normal(size=(size, CLASSES))
     if labels == "code":
         scores = scores - np.logaddexp.reduce(scores, axis=0)
     return inputs, scores.argmax(axis=1)

@@ -19,9 +19,8 @@ The target ``earnings`` is in tens of dollars an hour. A client is a region of t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,6 @@ from numpy.typing import NDArray
 from experiments.data import SOURCES
 from experiments.data.files import table as read_table
 from overheard.data.dataset import Dataset
-from overheard.errors import FixConfig
 from overheard.programs.records import Records
 
 SOURCE = SOURCES["wages"]
@@ -50,16 +48,9 @@ WEST = (
 )
 
 
-def load(
-    folder: str | Path | None = None,
-    seed: int = 0,
-    table: Literal["any", "CPSSW8", "census2000"] = "any",
-) -> Dataset:
-    """The first table found, or the one named. Nothing is drawn at random."""
-    if table not in ("any", "CPSSW8", "census2000"):
-        raise FixConfig(f"wages: table {table!r} is not one of any, CPSSW8, census2000")
-    wanted = tuple(names for names in SOURCE.files if table == "any" or table in names[0])
-    (file,) = replace(SOURCE, files=wanted).locate(folder)
+def load(folder: str | Path | None = None, seed: int = 0) -> Dataset:
+    """The first table found. Nothing is drawn at random."""
+    (file,) = SOURCE.locate(folder)
     columns = _cps(file) if "CPSSW8" in file.name else _census(file)
     return SOURCE.dataset(
         Records(columns),

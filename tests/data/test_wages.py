@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.data import wages
-from overheard.errors import FixConfig, FixData
+from overheard.errors import FixData
 
 CPS = """earnings,gender,age,region,education
 20.0,male,31,South,12
@@ -48,19 +48,17 @@ def test_the_papers_four_groups(folder: Path) -> None:
 
 
 def test_the_census_instead(folder: Path) -> None:
-    data = wages.load(folder, table="census2000")
+    (folder / "CPSSW8.csv.gz").unlink()
+    data = wages.load(folder)
     groups = data.records["education_group"].tolist()
     assert groups == ["high school", "some college", "associate", "bachelor"]
     assert data.records["earnings"] == pytest.approx([1.0, 2.0, 3.0, 4.0])
     assert data.records["region"].tolist() == ["South", "Northeast", "Midwest", "West"]
     assert data.sensitive == ()
-    (folder / "CPSSW8.csv.gz").unlink()
-    assert "experience" in wages.load(folder).inputs()
+    assert "experience" in data.inputs()
 
 
-def test_wrong_options_and_files_are_named(folder: Path) -> None:
-    with pytest.raises(FixConfig, match="table 'mine'"):
-        wages.load(folder, table="mine")  # type: ignore[arg-type]
+def test_a_wrong_file_is_named(folder: Path) -> None:
     (folder / "CPSSW8.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n"))
     with pytest.raises(FixData, match=r"CPSSW8\.csv\.gz: is not"):
         wages.load(folder)
