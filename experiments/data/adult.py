@@ -14,8 +14,8 @@ UCI's training file alone has 93, 186 and 134, of which only the last is met.
 Which columns. ``fnlwgt`` (a census weight) is left out, and so is ``education``, which
 ``education-num`` repeats. ``native-country`` (40 countries, mostly of a few people) is left out
 too, as in later public code of the same authors. ``sex`` is 1 for Male and 0 for Female, one input
-of the model as in the papers. ``relationship`` (Husband, Wife) tells the sex of many records without
-any listening: read every accuracy beside the imputation baseline.
+of the model as in the papers. ``relationship`` (Husband, Wife) tells the sex of many records
+without any listening: read every accuracy beside the imputation baseline.
 """
 
 from __future__ import annotations
