@@ -272,7 +272,7 @@ def run(
 def measure(name: str, each: Cell, source: Mapping[str, str]) -> Result:
     """One cell, measured now."""
     begin = time.perf_counter()
-    values = dict(experiments()[name].run(each))
+    values = json.loads(json.dumps(experiments()[name].run(each), default=float))  # plain numbers
     seconds = round(time.perf_counter() - begin, 3)
     setting = dict(each.setting)
     return Result(name, setting, each.method, each.seed, values, seconds, **source)

@@ -29,7 +29,12 @@ def draws(one: runner.Cell) -> runner.Values:
     if one.method == "broken":
         raise ValueError("does not work")
     numbers = np.random.default_rng(one.seed).normal(size=one["size"])
-    return {"mean": float(numbers.mean()), "by half": {"first": 1.0}, "seconds": time.time()}
+    return {
+        "mean": numbers.mean(),
+        "count": np.int64(one["size"]),
+        "by half": {"first": 1.0},
+        "seconds": time.time(),
+    }
 
 
 def cells() -> list[runner.Cell]:
@@ -134,7 +139,7 @@ def test_a_value_that_moved_is_said(tmp_path):
     out = ("--out", str(tmp_path))
     invoked("run", "toy-means", *out)
     said = invoked("run", "toy-means", "--check", *out)
-    assert said.count("PASS") == 8  # a number a cell and a label; seconds are not compared
+    assert said.count("PASS") == 12  # a number a measure and a label; seconds are not compared
     path = tmp_path / "toy-means.jsonl"
     path.write_text(path.read_text().replace('"first": 1.0', '"first": 1.5', 1))
     said = invoked("run", "toy-means", "--check", *out, code=1)

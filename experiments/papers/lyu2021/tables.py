@@ -238,20 +238,20 @@ def equation2_methods(setting: Setting) -> Methods:
     return {COS: search, NEAREST_VALUE: replace(search, expected=True), **ours(setting)}
 
 
-five, one = partial(search_and_ours, FIRST_FIVE), partial(search_and_ours, FIRST)
+by_five, by_one = partial(search_and_ours, FIRST_FIVE), partial(search_and_ours, FIRST)
 BY_NAME = {
     "table2": Table("all methods, purchases", methods_claims("purchase100"), all_methods),
     "table3": Table("all methods, locations", methods_claims("location30"), all_methods),
     "table4": Table("all methods, splice junctions", methods_claims("splice"), all_methods),
-    "table5": Table("isolation, participants", across(printed.ISOLATION, isolated), five),
-    "table6": Table("batch size", across(printed.BATCHES, batched), five),
-    "table7": Table("training phases", across(printed.PHASES, in_phase), five),
-    "table8": Table("size of the victim", across(printed.SIZES, sized), five),
-    "table9": Table("size of the network", networks_claims(), one),
+    "table5": Table("isolation, participants", across(printed.ISOLATION, isolated), by_five),
+    "table6": Table("batch size", across(printed.BATCHES, batched), by_five),
+    "table7": Table("training phases", across(printed.PHASES, in_phase), by_five),
+    "table8": Table("size of the victim", across(printed.SIZES, sized), by_five),
+    "table9": Table("size of the network", networks_claims(), by_one),
     "table10": Table("membership, purchases", members_claims("purchase100"), members_methods),
     "table11": Table("membership, locations", members_claims("location30"), members_methods),
-    "table12": Table("prior unknown, locations", prior_claims("location30"), one),
-    "table13": Table("prior unknown, purchases", prior_claims("purchase100"), one),
+    "table12": Table("prior unknown, locations", prior_claims("location30"), by_one),
+    "table13": Table("prior unknown, purchases", prior_claims("purchase100"), by_one),
     "labels": Table("labels unknown too (section 5.4)", labels_claims(), labels_methods),
     "equation2": Table("four values as one number", equation2_claims(), equation2_methods),
 }
