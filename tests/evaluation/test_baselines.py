@@ -10,7 +10,6 @@ import pytest
 from overheard.evaluation import baselines
 from overheard.evaluation.baselines import (
     Imputer,
-    algorithm3_accuracy_bound,
     algorithm3_bound,
     imputed_group_means,
 )
@@ -56,18 +55,6 @@ def test_imputation_learns_from_the_others_only(rng):
     found = Imputer(0).values(recipe(), truth, "a", "s", VALUES)
     assert found is not None
     assert found.hits.mean() < 0.1
-
-
-def test_neither_names_nor_seeds_move_a_clear_imputation(rng):
-    truth = {name: client(rng, 30, flip=0.1) for name in "abc"}
-    renamed = {"north": truth["a"], "east": truth["b"], "west": truth["c"]}
-    one = Imputer(3).values(recipe(), truth, "a", "s", VALUES)
-    two = Imputer(3).values(recipe(), renamed, "north", "s", VALUES)
-    assert one is not None
-    assert two is not None
-    np.testing.assert_array_equal(one.hits, two.hits)
-    errors = Imputer(3).label_errors(recipe(), truth, "a")
-    np.testing.assert_array_equal(errors, Imputer(3).label_errors(recipe(), renamed, "north"))
 
 
 def test_a_model_is_fitted_once_for_each_client_and_its_kind_chosen_once(rng, monkeypatch):
@@ -133,10 +120,7 @@ def test_labels_are_imputed_in_their_own_units(rng):
 
 
 def test_a_secret_that_is_no_input_is_imputed_too(rng):
-    truth = {
-        name: Records({**client(rng, 60).columns, "t": (rng.random(60) < 0.5).astype(float)})
-        for name in "ab"
-    }
+    truth = {name: client(rng, 60) for name in "ab"}
     truth = {n: Records({**r.columns, "t": (r["x"] > 0.5).astype(float)}) for n, r in truth.items()}
     found = Imputer(0).values(recipe(), truth, "a", "t", VALUES)
     assert found is not None
@@ -153,14 +137,6 @@ def test_imputed_group_means_by_hand():
     assert found is not None
     # nobody else has a 2: the mean over all
     np.testing.assert_allclose(found, [2.0, 15.0, 8.5])
-
-
-def test_proposition_3_by_hand():
-    """max(|1 - 2 rho|, 1 - 4 MSE / theta_s^2), never below zero."""
-    assert algorithm3_accuracy_bound(0.02, 1.0, 0.5) == pytest.approx(0.92)
-    assert algorithm3_accuracy_bound(0.08, 2.0, 0.5) == pytest.approx(0.92)
-    assert algorithm3_accuracy_bound(1.0, 1.0, 0.1) == pytest.approx(0.8)
-    assert algorithm3_accuracy_bound(1.0, 0.0, 0.5) == 0.0
 
 
 def test_proposition_3_of_a_client_by_hand(rng):

@@ -215,8 +215,3 @@ def test_a_rise_of_ten_points_is_seen(world):
 @pytest.mark.parametrize("world", [script.NO_RISE[0], script.NO_RISE[4]], ids=lambda w: w.what)
 def test_chance_is_rarely_called_a_rise(world):
     assert script.rises(world, 60) <= 0.05
-
-
-def test_a_secret_without_a_column_has_the_name_of_its_question(run):
-    record = audit(run, EAVESDROPPER, ("exact_linear", "max_entropy"))
-    assert {row.secret for row in compare(record, record).rows} == {"local model", "s"}

@@ -72,17 +72,6 @@ def kept(workplace: Any) -> Any:
     return workplace
 
 
-def test_what_is_written_is_read(kept: Any) -> None:
-    audit = read_audit(kept.path / "one" / "audit.json")
-    hits = read_hits(kept.path / "one" / HITS, audit)
-    assert {client for *_, client in hits} == {"0", "1"}
-    world = replace(script.RISEN[0], clients=2, records=30)
-    (_, drawn), _ = script.drawn(world, np.random.default_rng(0))
-    for key, guessed in hits.items():
-        np.testing.assert_array_equal(guessed.right, drawn[key].right)
-        assert guessed.records == "the same"
-
-
 def damaged(folder: Path, **changes: Any) -> None:
     content = json.loads((folder / HITS).read_text())
     content["lines"][0] |= changes

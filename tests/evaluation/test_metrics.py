@@ -137,12 +137,3 @@ def test_an_optimum_at_infinity_is_compared_under_a_penalty(federate, classes):
     finding = scorer(LastReturned(), launch(LastReturned(), view, 0), 0.0).finding
     assert finding.value < 100
     assert "infinity" in finding.details["optimum"]
-
-
-def test_an_optimum_that_exists_is_compared_without_a_penalty(federate):
-    for model in ({"name": "logistic"}, {"name": "linear"}):
-        recording = federate(model, rounds=3)
-        recipe, records = recipe_of(recording), recording.truth()["0"]
-        optimum, penalty = metrics.comparable_optimum(recipe, records)
-        assert penalty == 0
-        np.testing.assert_array_equal(optimum, metrics.local_optimum(recipe, records))

@@ -45,10 +45,6 @@ def test_an_audit_and_its_report_say_what_was_promised(tmp_path: Path) -> None:
         assert "Differential privacy promised to a record" in page
 
 
-def test_nothing_promised_nothing_said(tmp_path: Path) -> None:
-    assert promise_notes(run_with(tmp_path / "run", {"name": "clip", "norm": 1.0})) == ()
-
-
 class SideOnly:
     """A recording of which only the side knowledge is asked."""
 

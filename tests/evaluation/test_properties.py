@@ -21,7 +21,6 @@ from overheard.programs.records import Records
 from overheard.questions.property import f1, f1_interval
 from overheard.report.svg import suspects as draw
 from overheard.report.verdict import verdicts
-from overheard.report.words import what_of
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import RoundSum, Sums
 from overheard.transcript.side import POSITIVE_COLUMN
@@ -311,9 +310,3 @@ def test_the_picture_has_a_line_for_everybody(record: Callable[..., Recording], 
     flat = tuple(s.model_copy(update={"curve": ()}) for s in found.suspects)
     bars = draw(found.model_copy(update={"suspects": flat}))
     assert found.suspects[-1].client in bars
-
-
-def test_properties_in_words() -> None:
-    assert what_of("membership") == "holds the target record"
-    assert what_of("membership-3") == "holds the target record 3"
-    assert what_of("free-rider") == "rides for free"

@@ -9,7 +9,7 @@ import pytest
 
 from overheard.attacks import attack_named
 from overheard.errors import FixData, FixRecording
-from overheard.evaluation.scoring import Scoring, finite, scorer_of
+from overheard.evaluation.scoring import Scoring, scorer_of
 from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel, Membership
 from overheard.transcript.kind import recipe_of
@@ -140,14 +140,6 @@ def test_labels_by_hand(federate):
     assert "covered" not in score(attack_named("linear_decode"), unsure, 0.0).finding.details
     with pytest.raises(FixData, match="29 labels"):
         score(attack_named("linear_decode"), LabelValues(labels[1:], np.ones(29), {}), 0.0)
-
-
-def test_details_are_plain_json():
-    given = {"a": np.float64(0.5), "b": np.int64(3), "c": "x", "d": float("nan"), "e": np.inf}
-    found = finite(given)
-    assert found == {"a": 0.5, "b": 3, "c": "x"}
-    assert type(found["a"]) is float
-    assert type(found["b"]) is int
 
 
 @pytest.mark.parametrize(("target", "scored"), [(attribute("s"), 15), (LOCAL_MODEL, 40)])

@@ -75,11 +75,6 @@ def test_an_axis_is_never_empty(values: list[float]) -> None:
     assert len(shares.ticks()) >= 2
 
 
-def test_attacks_differ_by_shape_or_filling() -> None:
-    looks = {str(charts.key(i)) for i in range(charts.SERIES)}
-    assert len(looks) == charts.SERIES
-
-
 @pytest.mark.parametrize("name", ["eavesdropper", "server", "isolating-server", "secure-server"])
 def test_threat_models_are_drawn(name: str) -> None:
     root = ElementTree.fromstring(str(charts.threat_picture(name)))
@@ -108,9 +103,3 @@ def test_a_picture_that_stands_alone() -> None:
     (line,) = [e for e in root.iter() if e.get("class") == "end s0"]
     assert [line.get(end) for end in ("x1", "x2", "y1", "y2")] == ["9.0%", "97.0%", "164.0", "12.0"]
     assert ".s0 {" in made  # the page's own rules for charts
-
-
-def test_round_numbers_along_an_axis() -> None:
-    assert [value for value, _ in Scale(0.0, 1.0, share=False).ticks()][:2] == [0.0, 0.2]
-    assert next(label for _, label in charts.number_scale([3, 47, float("inf")]).ticks()) == "10"
-    assert charts.number_scale([]).least < charts.number_scale([5.0]).most

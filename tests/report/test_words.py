@@ -38,15 +38,6 @@ def test_numbers(said: str, text: str) -> None:
     assert said == text
 
 
-def test_counts_and_lists() -> None:
-    assert words.count(1049, "record") == "1,049 records"
-    assert words.count(1, "client") == "1 client"
-    assert words.joined(["a"]) == "a"
-    assert words.joined(["a", "b", "c"]) == "a, b and c"
-    assert words.joined([str(i) for i in range(10)], most=3) == "0, 1, 2 and 7 more"
-    assert words.joined([]) == ""
-
-
 def test_a_recipe_is_flattened_and_long_values_are_cut() -> None:
     recipe = {"model": {"hidden": [], "bias": True}, "batch_size": None, "x": ["c" * 500]}
     lines = dict(words.settings(recipe))
@@ -55,13 +46,3 @@ def test_a_recipe_is_flattened_and_long_values_are_cut() -> None:
     assert lines["batch size"] == "none"
     assert lines["x"].endswith("(whole in audit.json)")
     assert len(lines["x"]) < 350
-
-
-def test_diagnostics_are_cut_with_a_note() -> None:
-    assert words.diagnostics({"log_loss": 0.48211, "moments": 18}) == "log loss 0.482; moments 18"
-    assert words.diagnostics({f"k{i}": i for i in range(20)}).endswith("8 more in audit.json")
-
-
-def test_an_unknown_threat_is_named() -> None:
-    assert words.actor("eavesdropper") == "an eavesdropper"
-    assert "ghost" in words.actor("ghost")

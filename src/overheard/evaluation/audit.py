@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib.metadata import version
 from math import inf
-from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -115,6 +114,9 @@ class Asked:
     def scoring(self) -> Scoring:
         return Scoring(self.options.rows, Imputer(self.options.seed))
 
+    def runs(self, attack: Attack) -> bool:
+        return self.options.slow or self.named or not is_slow(attack)
+
     def case(self, target: Target, client: str) -> tuple[View, Scorer]:
         """What the adversary holds of a client, and what scores its guesses."""
         view = observe(self.recording, self.threat, target, client)
@@ -161,8 +163,29 @@ def audit(
         record = overheard.audit(recording, overheard.threat_named("eavesdropper"), targets=["sex"])
         record.level, record.secrets
     """
-    chosen = (tuple(attacks or ()), tuple(clients or ()), tuple(targets or ()))
-    asked = _asked(recording, threat, *chosen, options, kept or Checkpoint())
+    check_budget(options.budget)
+    recipe, there = told_of(recording), targets_in(recording.targets)
+    if not recording.rounds:
+        raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to audit")
+    if recipe is None:
+        raise FixConfig(
+            f"{recording.path}: has no training recipe, without which nothing is scored"
+        )
+    if unknown := set(names := tuple(clients or recording.clients)) - set(recording.clients):
+        them = ", ".join(recording.clients)
+        raise FixConfig(f"no client {min(unknown)!r}; the clients are {them}")
+    given, keys = tuple(attacks or ()), tuple(targets or ())
+    asked = Asked(
+        recording,
+        threat,
+        tuple(chosen_attacks(given)),
+        bool(given),
+        names,
+        tuple(chosen_targets(there, keys, "the recording") if keys else there),
+        options,
+        kept or Checkpoint(),
+        recipe,
+    )
     outcomes = _attacked(asked)
     scored = [outcome for outcome in outcomes if isinstance(outcome, Scored)]
     unscored = [outcome for outcome in outcomes if not isinstance(outcome, Scored)]
@@ -181,57 +204,18 @@ def audit(
         replays=replays(*these, asked.kept, options.share) if alone else (),
         notes=notes_of(recording, findings),
     )
-    more: dict[str, tuple[Any, ...]] = {}
-    if options.rounds:
-        more["curves"] = tuple(by_rounds(asked, record))
-    if options.ladder:
-        more["ladder"] = tuple(by_knowledge(asked, record, scored))
-    return _with(record, more) if more else record
-
-
-def _with(record: Audit, more: Mapping[str, tuple[Any, ...]]) -> Audit:
-    """The record and these parts, the unanswered ones where they belong."""
-    parts = [part for of in more.values() for part in of]
-    made: dict[str, Any] = {
-        name: tuple(part for part in of if isinstance(part, Finding)) for name, of in more.items()
-    }
-    made["skipped"] = (*record.skipped, *(p for p in parts if isinstance(p, Skipped)))
-    made["failed"] = (*record.failed, *(p for p in parts if isinstance(p, Failed)))
-    return record.model_copy(update=made)
-
-
-def _asked(
-    recording: Recording,
-    threat: Threat,
-    attacks: tuple[str | Attack, ...],
-    clients: tuple[str, ...],
-    targets: tuple[str, ...],
-    options: AuditOptions,
-    kept: Checkpoint,
-) -> Asked:
-    """The selection, checked."""
-    check_budget(options.budget)
-    if not recording.rounds:
-        raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to audit")
-    recipe = told_of(recording)
-    if recipe is None:
-        raise FixConfig(
-            f"{recording.path}: has no training recipe, without which nothing is scored"
-        )
-    if unknown := set(clients) - set(recording.clients):
-        them = ", ".join(recording.clients)
-        raise FixConfig(f"no client {min(unknown)!r}; the clients are {them}")
-    there = targets_in(recording.targets)
-    return Asked(
-        recording,
-        threat,
-        tuple(chosen_attacks(attacks)),
-        bool(attacks),
-        clients or recording.clients,
-        tuple(chosen_targets(there, targets, "the recording") if targets else there),
-        options,
-        kept,
-        recipe,
+    curves = by_rounds(asked, record) if options.rounds else []
+    ladder = by_knowledge(asked, record, scored) if options.ladder else []
+    parts = [*curves, *ladder]
+    if not parts:
+        return record
+    return record.model_copy(
+        update={
+            "curves": tuple(part for part in curves if isinstance(part, Finding)),
+            "ladder": tuple(part for part in ladder if isinstance(part, Finding)),
+            "skipped": (*record.skipped, *(p for p in parts if isinstance(p, Skipped))),
+            "failed": (*record.failed, *(p for p in parts if isinstance(p, Failed))),
+        }
     )
 
 
@@ -271,7 +255,7 @@ def _attacked(asked: Asked) -> list[Scored | Skipped | Failed]:
             outcomes += [asked.skip(a, client, target, str(error)) for a in attacks]
             continue
         for attack, key in zip(attacks, keys, strict=True):
-            if listens(attack):  # guesses take no time
+            if listens(attack) and asked.runs(attack):  # guesses take no time
                 options.progress(f"{step}: {attack.name}", done, len(steps))
             run = partial(_outcome, asked, attack, view, scorer)
             outcomes += asked.kept.made(lambda run=run: [run()], "outcome", *key)  # type: ignore[misc]
@@ -281,7 +265,7 @@ def _attacked(asked: Asked) -> list[Scored | Skipped | Failed]:
 
 def _outcome(asked: Asked, attack: Attack, view: View, scorer: Scorer) -> Scored | Skipped | Failed:
     """One attack on one client."""
-    if is_slow(attack) and not (asked.options.slow or asked.named):
+    if not asked.runs(attack):
         return asked.skip(attack, view.client, view.target, SLOW)
 
     def run() -> Scored:

@@ -390,7 +390,7 @@ def by_chance(
             if not np.isfinite(many).all():
                 return Outcome(True, chance.rounds, np.inf, np.inf)
             chance.add(update, many, rounded, whole(row))
-        if not (chance.farthest() if times == REPLAYS else chance.strange(level)):
+        if not chance.farthest():
             break
     return chance.outcome(level)
 
