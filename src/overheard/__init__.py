@@ -54,10 +54,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
-
-
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"overheard.{_HOMES[name]}"), name)
