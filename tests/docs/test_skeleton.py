@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -31,16 +30,6 @@ def test_it_is_audited_listed_and_explained_like_any_other(
     assert record.attacks[0].equation.startswith("(θ − θ′)")
     assert "share_of_values" in workplace.overheard("attacks").stdout
     assert "how common each value is" in workplace.overheard("attacks", "share_of_values").stdout
-
-
-def test_it_finds_shares_and_repeats_itself(federate: Any) -> None:
-    recording = federate({"name": "mlp", "hidden": [3]}, participation=1.0, people=300)
-    client = recording.clients[0]
-    view = observe(recording, EAVESDROPPER, attribute("s"), client)
-    guesses = [launch(ShareOfValues(), view, seed=1) for _ in range(2)]
-    np.testing.assert_array_equal(guesses[0].probabilities, guesses[1].probabilities)
-    truth = recording.truth()[client]["s"].mean()
-    assert abs(guesses[0].probabilities[0, 1] - truth) < 0.2
 
 
 def test_it_gets_no_more_than_it_declares(federate: Any) -> None:

@@ -21,7 +21,6 @@ from experiments.robustness.privacy import (
     play,
     tight_sampled_gaussian,
 )
-from overheard.errors import FixConfig, FixData
 from overheard.federation.defences import parse_defence
 from overheard.federation.defences.accounting import budget, sampled_gaussian
 from overheard.federation.defences.clip import Clip
@@ -149,16 +148,6 @@ def test_the_chance_of_a_false_accusation_is_kept() -> None:
         best = max(best, shown)
     assert wrongly / 300 <= 0.1
     assert best > 0.8
-
-
-def test_too_few_games_and_records_without_a_null_are_refused() -> None:
-    with pytest.raises(FixData, match="play at least 100 of each"):
-        epsilon_shown(np.zeros(5), np.zeros(500), 0.0)
-    game = exposed(PrivateSteps(clip=1.0, noise=1.0))
-    model = game.recipe.dense.model_copy(update={"bias": True})
-    biased = game.recipe.model_copy(update={"model": model})
-    with pytest.raises(FixConfig, match="without biases"):
-        Game(biased, game.start, game.inputs, game.labels)
 
 
 def test_a_record_that_is_not_there_adds_nothing() -> None:

@@ -17,7 +17,6 @@ from experiments import runner
 from experiments.accuracy import audits, networks, programs
 from experiments.robustness import guard, misdeclared, null_audits, promises, unseen
 from experiments.runner import Result, cell
-from overheard.errors import FixData
 from overheard.evaluation import decision
 
 pytestmark = pytest.mark.slow
@@ -62,30 +61,6 @@ def test_what_is_surer_than_right_has_collapsed() -> None:
     assert unseen.collapsed(answer(accuracy=0.7))
     # five points, of which three standard errors make too little, are none
     assert not unseen.collapsed(answer(n=30, promised=0.003, accuracy=0.8))
-
-
-@pytest.mark.parametrize("version", ["0.15.0", "0.1", None])
-def test_tables_are_read_from_the_version_that_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None
-) -> None:
-    """Rows that lack a value are left out."""
-    monkeypatch.setenv("OVERHEARD_UNSEEN", str(tmp_path))
-    columns = [*unseen.COLUMNS["fair"].split(), "affairs"]
-    if version:
-        about = tmp_path / f"statsmodels-{version}.dist-info" / "METADATA"
-        about.parent.mkdir()
-        about.write_text(f"Metadata-Version: 2.1\nName: statsmodels\nVersion: {version}\n")
-        path = tmp_path / unseen.PACKAGES["fair"][2]
-        path.parent.mkdir(parents=True)
-        path.write_text(f'"{",".join(columns)}"\n'.replace(",", '","') + "1,2,3,4,5,6,7,8,9\n,2\n")
-    if version != "0.15.0":
-        with pytest.raises(FixData, match=r"pip download .*statsmodels==0\.15\.0"):
-            unseen.read.__wrapped__("fair")
-        return
-    table = unseen.read.__wrapped__("fair")
-    assert {key: values.tolist() for key, values in table.items()} == {
-        column: [number + 1.0] for number, column in enumerate(columns)
-    }
 
 
 def test_an_unseen_cell_is_decoded_and_the_secret_is_not_left_beside() -> None:

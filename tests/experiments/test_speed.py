@@ -1,4 +1,4 @@
-"""What measures speed: ratios, memory, parties; and opponents that are no straw men."""
+"""What measures speed: ratios, memory, parties; and the opponent that learns what ours learns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.speed import decoding, lines, measure, simulation
+from experiments.speed import lines, measure, simulation
 from experiments.speed.measure import Job, Party
-from experiments.speed.simulation import federated_averaging, module, train
+from experiments.speed.simulation import module, train
 from overheard.errors import FixConfig
 from overheard.programs.networks import initial
 from overheard.programs.training import local_training, shards
@@ -26,56 +25,6 @@ from overheard.randomness import stream
 pytestmark = pytest.mark.slow
 
 SIZES = {"clients": 3, "records": 20, "inputs": 30, "hidden": 8, "outputs": 3, "rounds": 1}
-
-
-def slower(ours: Callable[[], object], plain: Callable[[], object], times: int = 15) -> float:
-    """How many times as long ours takes, in processor time.
-
-    In turn, and the least of each, because what else the machine does only adds; and the least of
-    three goes, because it may add to one of them all along.
-    """
-    ours(), plain()
-    ratios = []
-    for _ in range(3):
-        taken: tuple[list[float], list[float]] = ([], [])
-        for _ in range(times):
-            for run, seconds in zip((ours, plain), taken, strict=True):
-                begin = time.process_time()
-                run()
-                seconds.append(time.process_time() - begin)
-        ratios.append(min(taken[0]) / min(taken[1]))
-    return min(ratios)
-
-
-@pytest.mark.timing  # whatever else a machine does can tip them
-def test_the_plain_loop_is_as_fast_as_bare_torch_calls() -> None:
-    """Against the fewest torch calls that do the same work: no optimiser, no module, no copies."""
-    inputs, labels = simulation.people(SIZES)
-    x, y = torch.from_numpy(inputs), torch.from_numpy(labels)
-    widths = simulation.shape(SIZES)
-
-    def bare() -> None:
-        w1, b1, w2, b2 = (p.detach().clone() for p in module(widths)[0].parameters())
-        for _ in range(SIZES["rounds"]):
-            for client in range(len(x)):
-                own = [p.clone().requires_grad_(True) for p in (w1, b1, w2, b2)]
-                order = torch.randperm(len(y[client]))
-                for begin in range(0, len(order), 10):
-                    rows = order[begin : begin + 10]
-                    hidden = torch.relu(torch.nn.functional.linear(x[client][rows], *own[:2]))
-                    out = torch.nn.functional.linear(hidden, *own[2:])
-                    loss = torch.nn.functional.cross_entropy(out, y[client][rows])
-                    slopes = torch.autograd.grad(loss, own)
-                    with torch.no_grad():
-                        for p, slope in zip(own, slopes, strict=True):
-                            p -= 0.05 * slope
-
-    def loop() -> None:
-        federated_averaging(widths, x, y, SIZES["rounds"])
-
-    bare(), loop()
-    # the optimiser, its zeroing and the copies of the model are what anybody would pay
-    assert slower(loop, bare, 7) < 3
 
 
 def test_the_plain_loop_learns_what_ours_learns() -> None:
@@ -91,60 +40,6 @@ def test_the_plain_loop_learns_what_ours_learns() -> None:
     train(net, loss, x, y)
     theirs = torch.nn.utils.parameters_to_vector(net.parameters()).detach().numpy()
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
-
-
-class PlainMatching:
-    """The least torch code that a search needs: the gradient of a network at mixed inputs."""
-
-    def __init__(self, problem: Any) -> None:
-        widths = problem.net.model.sizes
-        self.problem, self.labels = problem, problem.labels.long()
-        self.splits = [widths[1] * widths[0], widths[1], widths[2] * widths[1], widths[2]]
-        shapes = [(widths[1], widths[0]), (widths[1],), (widths[2], widths[1]), (widths[2],)]
-        parts = torch.split(problem.thetas[0].clone(), self.splits)
-        both = zip(parts, shapes, strict=True)
-        self.weights = [part.reshape(shape).requires_grad_(True) for part, shape in both]
-
-    def gradient(self, shares: torch.Tensor) -> torch.Tensor:
-        inputs = (shares.T[:, :, None] * self.problem.candidates).sum(dim=0)
-        hidden = torch.relu(inputs @ self.weights[0].T + self.weights[1])
-        out = hidden @ self.weights[2].T + self.weights[3]
-        loss = torch.nn.functional.cross_entropy(out, self.labels)
-        slopes = torch.autograd.grad(loss, self.weights, create_graph=True)
-        return torch.cat([s.ravel() for s in slopes])
-
-
-@pytest.fixture(scope="module")
-def problem(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from overheard.attacks.papers.lyu2021 import matching
-
-    sizes = {"records": 300, "inputs": 60, "hidden": 32, "classes": 5, "values": 2}
-    view, _ = decoding.view_of(sizes, tmp_path_factory.mktemp("matching"))
-    return matching(view)
-
-
-@pytest.mark.timing  # whatever else a machine does can tip them
-def test_our_cosine_search_is_as_fast_as_plain_autograd(problem: Any) -> None:
-    """cos-matching is ours to write: at most 1.2 times a minimal torch version of Algorithm 1."""
-    from overheard.attacks.papers.lyu2021 import cosine_searches
-
-    start = torch.zeros(300, 2, dtype=torch.float64)
-    bare = PlainMatching(problem)
-
-    def plain() -> None:
-        logits = start.clone().requires_grad_(True)
-        search = torch.optim.Adam([logits], lr=0.1)
-        for _ in range(5):
-            search.zero_grad()
-            flat = bare.gradient(torch.softmax(logits, dim=1))
-            cosine = torch.nn.functional.cosine_similarity(flat[None], problem.heard[:1])
-            (1 - cosine).mean().backward()
-            search.step()
-
-    def ours() -> None:
-        cosine_searches(problem, [np.arange(1)], (start,), (1.0,), 5, 0.1)
-
-    assert slower(ours, plain) < 1.2
 
 
 # ------------------------------------------------------------------------------------ what measures

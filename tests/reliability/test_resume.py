@@ -130,25 +130,6 @@ def test_an_unfinished_audit_of_something_else_is_kept(
     assert workplace.contents() == before
 
 
-def test_stopped_while_tidying_up_the_same_command_tidies_up(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(work: Path, *made: Path) -> None:
-        (work / "pieces").rename(work / "gone")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "_remove", stopped)
-        assert workplace.overheard(*AUDIT).returncode == 130
-    whole = (workplace.path / "out" / "audit.json").read_bytes()
-    other = workplace.overheard(*AUDIT, "--seed", "1")
-    assert "differs in seed;" in other.stderr
-    done = workplace.overheard(*AUDIT)
-    assert done.returncode == 0, done.stderr
-    assert (workplace.path / "out" / "audit.json").read_bytes() == whole
-    assert {p.name for p in (workplace.path / "out").iterdir()} == {"audit.json", "report.html"}
-
-
 def test_stopped_before_it_began(workplace: Any) -> None:
     """Between the folder and what is in it; a folder with anything else in it is not ours."""
     (workplace.path / "out").mkdir()
