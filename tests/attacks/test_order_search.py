@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from federations import FAMILIES, heard, score
 
 import overheard
 from overheard.attacks.attribute import MaxEntropy
-from overheard.attacks.order_search import dictionary
 from overheard.errors import FixData
 from overheard.programs.orders import Place, orders
 from overheard.report.html import render
@@ -129,10 +127,3 @@ def test_orders_that_are_written_out(federate: Federate) -> None:
 def test_what_is_no_batch_order(wrong: dict[str, Any]) -> None:
     with pytest.raises(FixData):
         BatchOrder(**wrong)
-
-
-def test_the_dictionary_has_no_seed_twice() -> None:
-    seeds = dictionary(1000).seeds
-    assert len(set(seeds)) == len(seeds)
-    assert {0, 42, 999, 1234, 2024} <= set(seeds)
-    assert np.array_equal(seeds[:1000], np.arange(1000))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from overheard.attacks.label import encoded, sort
-from overheard.attacks.prior import prior_shares, public_inputs, told
+from overheard.attacks.prior import prior_shares, program_of, public_inputs
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
@@ -107,9 +107,9 @@ class PublicModel:
         shown = np.unique(secret)
         if len(shown) < 2:
             raise ChooseAnotherAttack("the auxiliary records show one value only: nothing to learn")
-        others = public_inputs(told(view), known, None, domain.settings[0])
+        others = public_inputs(program_of(view), known, None, domain.settings[0])
         own = view.know(PublicRecords).records
-        mine = public_inputs(told(view), own, None, domain.settings[0])
+        mine = public_inputs(program_of(view), own, None, domain.settings[0])
         model = LogisticRegression(max_iter=2000).fit(others, secret)
         probabilities = np.zeros((len(mine), len(domain.values)))
         probabilities[:, shown] = model.predict_proba(mine)

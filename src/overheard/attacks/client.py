@@ -87,7 +87,7 @@ def defence_of(view: View) -> AppliedDefence:
     return view.know(AppliedDefence) if AppliedDefence in view.kinds else NO_DEFENCE
 
 
-def heard(view: View, records: int) -> Link:
+def link_of(view: View, records: int) -> Link:
     """The link, with the noise that the listener was told of: as a defence on the update, or as
     private steps of so many records in the recipe."""
     recipe, defence = view.know(LocalTraining).recipe, defence_of(view)
@@ -102,7 +102,7 @@ def client_of(
     so many records really make."""
     program, messages = view.know(Training).program, view.know(Messages)
     if isinstance(program, Recipe):
-        messages = heard(view, candidates.members)
+        messages = link_of(view, candidates.members)
         program = program if messages.gradients else as_trained(program, candidates.members)
     ties = program.alike(candidates.first)
     return Client(messages, program, candidates, prior, ties, order, defence_of(view))

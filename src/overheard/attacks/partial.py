@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute import MaxEntropy
-from overheard.attacks.client import heard, rate_of, refuse_several_steps, rounding
+from overheard.attacks.client import link_of, rate_of, refuse_several_steps, rounding
 from overheard.attacks.pipeline import answer, refuse_many, refuse_unseen
-from overheard.attacks.prior import imputed_prior, public_inputs, told
+from overheard.attacks.prior import imputed_prior, public_inputs
 from overheard.decoding.calibration import calibrate
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import BLOCK, from_rows
@@ -101,7 +101,7 @@ class PartialDecode:
         refuse_unseen(view)
         records = view.know(PublicRecords).records
         known, recipe = len(records), view.know(LocalTraining).recipe
-        link = heard(view, known)
+        link = link_of(view, known)
         unknown = _unknown(link, recipe, known)
         seen = {*records.columns, *view.know(AttributeDomain).columns}
         if not unknown and Labels in view.kinds and set(recipe.encoding.columns()) <= seen:
@@ -290,7 +290,7 @@ def imagined(
     view: View, unknown: int, rng: np.random.Generator, options: PartialOptions = DEFAULT
 ) -> Imagined:
     """What the client's records may be, given what the view knows of them."""
-    recipe, records = told(view), view.know(PublicRecords).records
+    recipe, records = view.know(LocalTraining).recipe, view.know(PublicRecords).records
     domain, prior = view.know(AttributeDomain), imputed_prior(view)
     labels: Any = view.know(Labels).values if Labels in view.kinds else None
     auxiliary = view.know(AuxiliaryData) if AuxiliaryData in view.kinds else None
@@ -357,7 +357,11 @@ def _completed(
     from sklearn.neighbors import NearestNeighbors
     from sklearn.preprocessing import StandardScaler
 
-    recipe, domain, auxiliary = told(view), view.know(AttributeDomain), view.know(AuxiliaryData)
+    recipe, domain, auxiliary = (
+        view.know(LocalTraining).recipe,
+        view.know(AttributeDomain),
+        view.know(AuxiliaryData),
+    )
     mine = public_inputs(recipe, records, labels, hidden)
     their_labels = None if labels is None else auxiliary.labels
     theirs = public_inputs(recipe, auxiliary.records, their_labels, hidden)

@@ -27,8 +27,8 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 
 
-def told(view: View) -> Told:
-    """How records become inputs, as every participant is told."""
+def program_of(view: View) -> Told:
+    """How records become inputs, as every participant is program."""
     if view.lacks([Training]):
         raise ChooseAnotherAttack(
             "the recording does not say what clients do, so records cannot be encoded"
@@ -73,8 +73,8 @@ def imputed_prior(view: View, records: Records | None = None, labels: Any = None
     lacking = known.records.without(*records.columns).columns
     hidden = {**{name: value[0] for name, value in lacking.items()}, **domain.settings[0]}
     learned = known.records, None if labels is None else known.labels
-    theirs = public_inputs(told(view), *learned, hidden)
-    mine = public_inputs(told(view), records, labels, hidden)
+    theirs = public_inputs(program_of(view), *learned, hidden)
+    mine = public_inputs(program_of(view), records, labels, hidden)
     said = np.zeros_like(flat)
     said[:, present] = counts / len(secret)
     if mine.shape[1]:
@@ -117,10 +117,10 @@ def _imputation(
     return models[int(np.argmin(losses))].fit(inputs, secret)
 
 
-def public_inputs(told: Told, records: Records, labels: Any, hidden: Mapping[str, Any]) -> Array:
+def public_inputs(program: Told, records: Records, labels: Any, hidden: Mapping[str, Any]) -> Array:
     """Inputs without those of the hidden columns, and the label where it is known."""
-    inputs = encode(told.encoding, records, hidden)
-    inputs = np.delete(inputs, told.encoding.inputs_of_all(hidden), axis=1)
+    inputs = encode(program.encoding, records, hidden)
+    inputs = np.delete(inputs, program.encoding.inputs_of_all(hidden), axis=1)
     if labels is None:
         return inputs
-    return np.column_stack([inputs, told.target.encode_values(labels)])
+    return np.column_stack([inputs, program.target.encode_values(labels)])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from overheard.attacks.client import Client
-from overheard.decoding.calibration import MOST, OVERCONFIDENT, Calibration, calibrate
+from overheard.decoding.calibration import OVERCONFIDENT, Calibration, calibrate
 from overheard.programs.recipe import Recipe
 from overheard.programs.training import Shards, local_training
 from overheard.transcript.knowledge import Link
@@ -74,7 +74,7 @@ def _surer_than_right(probabilities: Array, secret: Indices) -> bool:
     right, n = float((probabilities.argmax(axis=1) == secret).mean()), len(secret)
     share = (right * n + 0.5) / (n + 1)  # half a record either way
     error = np.sqrt(share * (1 - share) / n)
-    return bool(probabilities.max(axis=1).mean() - right > max(MOST, 3 * error))
+    return bool(probabilities.max(axis=1).mean() - right > max(Calibration.most, 3 * error))
 
 
 def player(client: Client, rng: np.random.Generator) -> Callable[[Array], tuple[Link, Indices]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -91,14 +92,11 @@ class SumDecode:
         refuse_unseen(view)
         names = [name for name in sums.clients if name in everybody.records]
         if set(names) != set(sums.clients):
-            return among_strangers(view, rng)
+            return beside_unknown_clients(view, rng)
         owner = np.repeat(np.arange(len(names)), [len(everybody.labels[n]) for n in names])
-        known = {
-            column: np.concatenate([everybody.records[n][column] for n in names])
-            for column in everybody.records[names[0]].columns
-        }
-        known[program.target.column] = np.concatenate([everybody.labels[n] for n in names])
-        candidates = Candidates(Records(known), domain.settings, len(owner))
+        table, labels = _joined(everybody, names)
+        known = Records({**table.columns, program.target.column: labels})
+        candidates = Candidates(known, domain.settings, len(owner))
         prior = np.concatenate(
             [imputed_prior(view, everybody.records[n], everybody.labels[n]) for n in names]
         )
@@ -170,7 +168,7 @@ class SumDecode:
         return replace(found, probabilities=believed, notes=worth.notes)
 
 
-def among_strangers(view: View, rng: np.random.Generator) -> AttributeValues:
+def beside_unknown_clients(view: View, rng: np.random.Generator) -> AttributeValues:
     """Some participants' records are not known: the sum taken for one client's who has them all.
 
     Where all have equally many records the mean of their updates is that client's, and who is not
@@ -193,15 +191,20 @@ def among_strangers(view: View, rng: np.random.Generator) -> AttributeValues:
             "of models of equally many records, not privately trained"
         )
     link = _mean_client(sums, first, float(len(there) * sizes[0]))
-    columns = everybody.records[names[0]].columns
-    table = {c: np.concatenate([everybody.records[n][c] for n in names]) for c in columns}
-    labels = np.concatenate([everybody.labels[name] for name in names])
-    one = view.knowing(link, PublicRecords(Records(table)), Labels(labels))
+    table, labels = _joined(everybody, names)
+    one = view.knowing(link, PublicRecords(table), Labels(labels))
     defence = defence_of(view)
     one = one.knowing(replace(defence, noise_sd=defence.noise_sd / np.sqrt(len(there))))
     found = PartialDecode()(one, rng)
     own = np.repeat(names, sizes) == view.client
     return replace(found, probabilities=found.probabilities[own])
+
+
+def _joined(everybody: EverybodysRecords, names: Sequence[str]) -> tuple[Records, Any]:
+    """The records and labels of these clients, one client's after the other's."""
+    tables = [everybody.records[name] for name in names]
+    columns = {c: np.concatenate([table[c] for table in tables]) for c in tables[0].columns}
+    return Records(columns), np.concatenate([everybody.labels[name] for name in names])
 
 
 def _mean_client(sums: Sums, row: int, records: float = np.nan) -> Link:

@@ -20,15 +20,14 @@ from scipy import special
 Array = NDArray[np.float64]
 
 OVERCONFIDENT = "overconfident: surer than simulated clients of this recipe are decoded right"
-MOST = 0.1
-"""Confidence beyond the accuracy, of simulated clients, from which an answer is flagged."""
 
 
 @dataclass(frozen=True)
 class Calibration:
     """What such answers are worth: the power of their evidence, the share of simulated clients'
     records that are decoded right and its standard error, their mean confidence and mean
-    log-likelihood at that power."""
+    log-likelihood at that power. most: confidence beyond that accuracy from which an answer is
+    flagged."""
 
     temperature: float
     accuracy: float
@@ -36,6 +35,7 @@ class Calibration:
     log_likelihood: float
     prior: Array
     error: float = 0.0
+    most: float = 0.1
 
     def applied(self, probabilities: Array) -> Array:
         """An answer (n, K) with the evidence that it deserves."""
@@ -44,7 +44,7 @@ class Calibration:
     def flag(self, probabilities: Array) -> str:
         """Is the answer far surer than simulated clients are decoded right, beyond chance?"""
         sure = float(probabilities.max(axis=1).mean())
-        return OVERCONFIDENT if sure > self.accuracy + 2 * self.error + MOST else ""
+        return OVERCONFIDENT if sure > self.accuracy + 2 * self.error + self.most else ""
 
     @property
     def notes(self) -> dict[str, float | int | str]:

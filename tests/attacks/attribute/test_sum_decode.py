@@ -55,14 +55,6 @@ def test_a_model_smaller_than_the_federation_hides_some(tmp_path: Path) -> None:
     assert calibration_error(everybody, secret) < 0.2
 
 
-def test_noise_that_it_is_told_of_leaves_calibrated_doubt(tmp_path: Path) -> None:
-    run = summed(tmp_path / "run", defence=[{"name": "gaussian", "sd": 0.01}])
-    guess, secret = guessed(SumDecode(), run, "c043", "victim", SECURE_SERVER)
-    sure = guess.probabilities.max(axis=1).mean()
-    assert sure < 0.95
-    assert abs(sure - attribute_hits(guess, secret).mean()) < 0.25
-
-
 def test_mini_batches_and_epochs_behind_a_sum(tmp_path: Path) -> None:
     """Three epochs of five batches, and a sum: not all, and it hardly claims more. A stranger would
     know nearly as much of these pixels, and so there are no auxiliary records."""

@@ -188,21 +188,6 @@ def test_a_group_that_the_client_lacks(hire):
     assert np.isnan(launch(BayesGroups(), view, 0).sd[lacking])
 
 
-def test_baselines_are_plain_means(hire):
-    view = look(hire(), threat=KNOWING)
-    outside, groups = view.know(AuxiliaryData), view.know(Groups).values
-    column = outside.records["diploma"]
-    guess = launch(attack_named("auxiliary_mean"), view, 0)
-    np.testing.assert_allclose(guess.means, [outside.labels[column == g].mean() for g in groups])
-    # far in the tail of regularisation the answer is the naive one
-    layer = last_layer(view, view.know(LocalTraining).recipe)
-    flat = layer.solve(layer.total[None], np.array([1e9]))[0, 0]
-    np.testing.assert_allclose(flat, 0, atol=1e-6)
-    naive = launch(attack_named("naive"), view, 0)
-    target = view.know(LocalTraining).recipe.target
-    np.testing.assert_allclose(naive.means, target.decode_values(layer.prediction))
-
-
 def test_tikhonov_solves_the_penalised_problem(hire):
     view = look(hire(), threat=KNOWING)
     layer = last_layer(view, view.know(LocalTraining).recipe)

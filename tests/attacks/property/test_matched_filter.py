@@ -22,7 +22,7 @@ from overheard.errors import ChooseAnotherAttack, FixData, ListenLonger
 from overheard.programs.records import Records
 from overheard.programs.training import Schedule, shards
 from overheard.questions.property import f1
-from overheard.transcript.knowledge import AuxiliaryData, RoundSum, ShardSize, Sums
+from overheard.transcript.knowledge import AuxiliaryData, RoundSum, Sums
 from overheard.transcript.view import View, launch
 
 pytestmark = pytest.mark.slow
@@ -158,11 +158,6 @@ def test_contribution_is_exact_where_sums_are(asked: Asked) -> None:
     flat = np.zeros((60, 1))
     told = Outputs(y, flat, flat, flat + 1, honest, np.zeros((60, 2, 1), np.float32), a)
     np.testing.assert_allclose(told.contribution(), share, atol=1e-3)
-
-
-def test_a_shard_of_nothing_is_refused() -> None:
-    with pytest.raises(FixData, match="at least one record"):
-        ShardSize(0)
 
 
 def test_an_answer_says_when_it_means_nothing() -> None:

@@ -317,8 +317,7 @@ class GradientVarianceGmm:
     Solves: Var of the last layer's gradient at (xᵢ, v), a mixture of two Gaussians (lyu2021,
     section 3.3)
 
-    Settings: ``start``, the share of the candidates with which the members' component starts;
-    ``then``, the search for the attribute of those who are found, as if their membership were
+    Settings: ``then``, the search for the attribute of those who are found, as if their membership were
     known (section 5.2), where the attribute is asked too. ``floor``: least variance of a component,
     relative to that of all candidates.
     """
@@ -329,7 +328,6 @@ class GradientVarianceGmm:
     needs: ClassVar[Kinds] = frozenset({Link, LocalTraining, CandidatePool})
     uses: ClassVar[Kinds] = frozenset({AttributeDomain, AttributePrior})
 
-    start: float = 0.5
     then: CosMatching | None = None
     floor: float = 1e-9
 
@@ -347,12 +345,10 @@ class GradientVarianceGmm:
             raise ChooseAnotherAttack("all candidates have the same gradient variance here")
         relative = variances.reshape(-1, 1) / scale
         # one component starts where the paper expects members: the variances nearest to zero
-        ordered = np.sort(relative[:, 0])
-        cut = min(max(1, round(self.start * len(ordered))), len(ordered) - 1)
-        halves = (ordered[:cut], ordered[cut:])
+        halves = np.array_split(np.sort(relative[:, 0]), 2)
         mixture = GaussianMixture(
             2,
-            weights_init=[len(half) / len(ordered) for half in halves],
+            weights_init=[0.5, 0.5],
             means_init=[[half.mean()] for half in halves],
             precisions_init=[[[1 / (half.var() + self.floor)]] for half in halves],
             reg_covar=self.floor,
