@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from federations import digits, guessed, simulated
@@ -13,7 +11,6 @@ from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dealing import VICTIM
 from overheard.evaluation.baselines import Imputer, majority_share
 from overheard.evaluation.metrics import attribute_hits
-from overheard.programs.records import Records
 from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.target import attribute
@@ -68,27 +65,3 @@ def test_how_a_column_is_coded_does_not_matter(tmp_path):
         assert "flag" not in guess.diagnostics
         hits.append(attribute_hits(guess, secret).mean())
     assert min(hits) >= 0.97
-
-
-def test_mini_batch_least_squares_learns_how_common_the_value_is(federate):
-    """A client in which the value is far commoner than at large, and goes with other columns."""
-
-    def change(dataset):
-        columns = dict(dataset.records.columns)
-        rng, here = np.random.default_rng(5), columns["at"] == 0
-        score = columns["x0"] + columns["x1"] + rng.normal(0, 0.5, len(here))
-        common = np.where(here, score > np.median(score[here]), score > np.quantile(score, 0.95))
-        columns["s"] = common.astype(np.float64)
-        columns["y"] = columns["y"] + 1.5 * columns["s"]
-        return replace(dataset, records=Records(columns))
-
-    recording = federate(
-        change=change, clients=4, people=400, rounds=30, learning_rate=0.01, batch_size=32,
-        participation=1.0,
-    )  # fmt: skip
-    guess, secret = attacked(recording, "s", "0")
-    hits = attribute_hits(guess, secret).mean()
-    assert 0.4 < secret.mean() < 0.6
-    assert "flag" not in guess.diagnostics
-    assert hits >= 0.75
-    assert abs(guess.probabilities.max(axis=1).mean() - hits) < 0.08

@@ -192,12 +192,7 @@ def test_the_decoder_answers_what_was_known_before(
     assert ours.details["rank"] == 0
     # records of other people are known, and what they tell without listening is no exposure
     assert ours.value == pytest.approx(ours.imputation)
-    assert ours.lift is not None
-    assert ours.lift <= 0
     assert ours.flag == ""  # what it says is right, and little
-    assert ours.calibration is not None
-    assert ours.evidence is not None
-    assert ours.evidence <= 0
     why = {s.attack: s.reason for s in record.skipped}
     if not training:
         assert "nothing to decode" in why["partial_decode"]

@@ -16,14 +16,13 @@ from overheard.attacks.papers.driouich2022 import algorithm_4
 from overheard.attacks.papers.lyu2021 import Statistics, matrices_of, votes
 from overheard.data.dataset import Dataset
 from overheard.data.dealing import VICTIM
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge
+from overheard.errors import ChooseAnotherAttack, FixConfig, GrantKnowledge
 from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
 from overheard.programs.records import Records, encode
 from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import (
-    AttributePrior,
     AuxiliaryData,
     Labels,
     Link,
@@ -144,23 +143,6 @@ def test_unknown_numbers_cannot_be_searched(federate: Any) -> None:
 
 def starts(view: View, prior_known: bool) -> Any:
     return gm.start_of(gm.matching(view), np.random.default_rng(0), prior_known)
-
-
-def test_start_is_the_prior_where_known_else_normal(unlabelled: Any) -> None:
-    view, _ = unlabelled
-    view = view.knowing(AttributePrior((0.25, 0.75)))
-    values, classes = starts(view, prior_known=True)
-    assert np.allclose(values.numpy(), np.log([0.25, 0.75]))
-    # the prior of labels is another matter: N(0, 1)
-    assert np.ptp(classes.numpy()) > 1
-    values, _ = starts(view, prior_known=False)
-    assert abs(float(values.mean())) < 0.5
-    assert 0.7 < float(values.std()) < 1.3
-    # not granted, though wanted
-    ungranted = view.narrowed(view.kinds - {AttributePrior})
-    assert np.ptp(starts(ungranted, prior_known=True)[0].numpy()) > 1
-    with pytest.raises(FixData, match="3 shares for 2 values"):
-        starts(view.knowing(AttributePrior((0.2, 0.3, 0.5))), prior_known=True)
 
 
 def test_classes_start_from_their_shares_elsewhere_where_that_is_wanted(unlabelled: Any) -> None:

@@ -317,9 +317,9 @@ class GradientVarianceGmm:
     Solves: Var of the last layer's gradient at (xᵢ, v), a mixture of two Gaussians (lyu2021,
     section 3.3)
 
-    Settings: ``then``, the search for the attribute of those who are found, as if their membership were
-    known (section 5.2), where the attribute is asked too. ``floor``: least variance of a component,
-    relative to that of all candidates.
+    Settings: ``then``, the search for the attribute of those who are found, as if their membership
+    were known (section 5.2), where the attribute is asked too. ``floor``: least variance of a
+    component, relative to that of all candidates.
     """
 
     name: ClassVar[str] = "gradient_variance_gmm"
