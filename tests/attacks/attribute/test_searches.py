@@ -141,10 +141,6 @@ def test_unknown_numbers_cannot_be_searched(federate: Any) -> None:
         launch(gm.CosMatching(), view, 0)
 
 
-def starts(view: View, prior_known: bool) -> Any:
-    return gm.start_of(gm.matching(view), np.random.default_rng(0), prior_known)
-
-
 def test_classes_start_from_their_shares_elsewhere_where_that_is_wanted(unlabelled: Any) -> None:
     view, truth = unlabelled
     elsewhere = AuxiliaryData(truth.without("y"), np.repeat([0.0, 1.0], [5, 15]))
