@@ -62,7 +62,7 @@ def python(script: str, *blocked: str) -> str:
         (
             "xgboost",
             "xgboost",
-            "from overheard.programs.trees.training import grow; grow(b'', (), None, 0)",
+            "from overheard.programs.trees import grow; grow(b'', (), None, 0)",
         ),
         (
             "dp",

@@ -21,7 +21,7 @@ from scripts import load
 
 from overheard.errors import OverheardError
 from overheard.foreign.files import parse_json
-from overheard.programs.trees.model import read_growing, read_model
+from overheard.programs.trees import read_growing, read_model
 from overheard.recorders.folder import read_arrays as read_checkpoint
 from overheard.transcript.side import read_tables
 

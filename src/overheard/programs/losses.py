@@ -4,12 +4,29 @@ A loss is of one record and divided by nothing; a client's step averages it over
 side serves the fast kernels (`Loss.values`, `Loss.errors`), the torch side everything that autograd
 differentiates (`Loss.of_tensors`); tests hold the one against the other's derivative. This module
 does not import torch until a torch loss is asked for.
+
+Another loss is one value in `LOSSES`, or in a file of your own: `new_loss.py`, whose package
+announces ``half = "new_loss:HALF"`` in the group of entry points ``overheard.losses``::
+
+    import numpy as np
+
+    from overheard.programs.losses import Loss
+
+    HALF = Loss(
+        "half",
+        values=lambda outputs, labels: 0.5 * (outputs[..., 0] - labels) ** 2,
+        errors=lambda outputs, labels: np.asarray(outputs - labels[..., None]),
+        of_tensors=lambda outputs, labels: 0.5 * (outputs[..., 0] - labels) ** 2,
+    )
+
+A config then has it as ``[training] loss = "half"``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import Any
 
 import numpy as np
@@ -153,6 +170,10 @@ LOSSES: dict[str, Loss] = {
 
 def loss_named(name: str) -> Loss:
     """The loss of this name."""
-    if name not in LOSSES:
-        raise FixConfig(f"unknown loss {name!r}; known: {', '.join(LOSSES)}")
+    if name in LOSSES:
+        return LOSSES[name]
+    announced = {point.name: point for point in entry_points(group="overheard.losses")}
+    if name not in announced:
+        raise FixConfig(f"unknown loss {name!r}; known: {', '.join([*LOSSES, *announced])}")
+    LOSSES[name] = announced[name].load()
     return LOSSES[name]

@@ -2,7 +2,41 @@
 
 A family of programs (Newton steps, statistics, boosted trees) is one file in ``programs/families``,
 whose ``PROGRAM`` is a `Program`. The file's name is the family's, and a config's ``[model]`` asks
-for it by ``name``; nothing else compares it. A program is data: it travels in a recording as JSON,
+for it by ``name``; nothing else compares it. So does a file of your own: `new_program.py`, whose
+package announces ``total = "new_program:Total"`` in the group of entry points
+``overheard.programs``::
+
+    from typing import Literal
+
+    import numpy as np
+
+    from overheard.programs.program import Program, Settings, expected, measured
+    from overheard.programs.records import encode
+
+    class TotalSettings(Settings):
+        name: Literal["total"] = "total"
+
+    class Total(Program):
+        settings: TotalSettings  # every client releases the sum of inputs times labels
+
+        def first(self):
+            return {}
+
+        def respond(self, received, records, rng):
+            return {"total": self.added(records).sum(axis=0)}
+
+        def following(self, sent, returned):
+            return {}
+
+        def measure(self, heard, candidates):
+            added = np.stack([self.added(table) for table in candidates.filled])
+            total = expected(heard[0].returned, "total", added.shape[2:], heard[0].number)
+            return measured(added, total, 1e-9 * np.abs(added).max())
+
+        def added(self, records):
+            return encode(self.encoding, records) * self.target.encode(records)[:, None]
+
+A program is data: it travels in a recording as JSON,
 and reading it runs nothing but the family's own checks.
 
 Its releases are exactly linear in "which candidate is record i?", so `Program.measure` gives a
@@ -17,6 +51,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
@@ -34,6 +69,7 @@ if TYPE_CHECKING:  # scipy: whoever only reads a description does without
     from overheard.decoding.subset_sums import SubsetSums
 
 Array = NDArray[np.float64]
+GROUP = "overheard.programs"
 ROUNDING = 1e-9
 """Relative to an array's largest number: float64 sums in another order differ by less."""
 Message = Mapping[str, NDArray[Any]]
@@ -314,15 +350,18 @@ def measured(features: Array, total: Array, noise: Any) -> Measurement:
 
 @cache
 def families() -> tuple[str, ...]:
-    """The names of the families that there are."""
+    """The names of the families that there are: ours, and those that packages announce."""
     package = import_module("overheard.programs.families")
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(package.__path__)))
+    announced = (point.name for point in entry_points(group=GROUP))
+    return tuple(sorted({*(m.name for m in pkgutil.iter_modules(package.__path__)), *announced}))
 
 
 def family_named(name: str) -> type[Program]:
     """The program of a family."""
     if name not in families():
         raise FixConfig(f"unknown family of programs {short(name)}; known: {', '.join(families())}")
+    for point in entry_points(group=GROUP, name=name):
+        return cast(type[Program], point.load())
     made: type[Program] = import_module(f"overheard.programs.families.{name}").PROGRAM
     return made
 

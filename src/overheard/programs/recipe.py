@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from overheard.errors import ChooseAnotherAttack, FixRecording
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixRecording
 from overheard.programs.records import (
     Encoding,
     Records,
@@ -44,8 +44,17 @@ def named(layout: Layout, flat: Any) -> dict[str, Any]:
     return dict(zip((name for name, _ in layout), pieces(layout, flat), strict=True))
 
 
-Loss = Literal["squared_error", "cross_entropy", "binary_cross_entropy", "huber", "poisson"]
-"""Names of the values in `overheard.programs.losses`."""
+def _known(loss: str) -> str:
+    from overheard.programs.losses import loss_named  # scipy: who only looks at this does without
+
+    try:
+        return loss_named(loss).name
+    except FixConfig as error:
+        raise ValueError(str(error)) from error
+
+
+Loss = Annotated[str, AfterValidator(_known)]
+"""The name of a value in `overheard.programs.losses`, or of one that a package announces."""
 
 
 def _within_squares(rate: float) -> float:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from overheard.programs.trees.model import read_growing, read_model
-from overheard.programs.trees.training import TreeSettings, bagged, grow
+from overheard.programs.trees import TreeSettings, bagged, grow, read_growing, read_model
 
 
 def people(objective, count=240, seed=0):

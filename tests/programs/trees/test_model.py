@@ -12,7 +12,7 @@ import pytest
 
 from overheard.errors import FixRecording
 from overheard.programs.families.xgboost import start_margin
-from overheard.programs.trees.model import read_growing, read_model
+from overheard.programs.trees import read_growing, read_model
 
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 JSON = (CORPUS / "trees" / "categories.json").read_bytes()

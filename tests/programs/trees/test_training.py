@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from overheard.programs.trees.training import TreeSettings, bagged, grow
+from overheard.programs.trees import TreeSettings, bagged, grow
 
 pytest.importorskip("xgboost", reason="needs overheard[xgboost]")
 

@@ -3,7 +3,7 @@
 As Flower's and FLARE's XGBoost apps do it: the server sends the global model, a client grows one or
 a few trees on top of it and returns them (bagging: the server appends everybody's) or the whole
 model (cyclic: it goes on to the next client). Models travel as the bytes of XGBoost's JSON or
-UBJSON; how they are read: `programs/trees/model.py`.
+UBJSON; how they are read: `programs/trees.py`.
 
 A leaf's weight and Hessian give the sums of gradients and Hessians over the records in it:
 
@@ -37,17 +37,19 @@ from overheard.programs.program import Candidates, Exchange, Message, Program, S
 from overheard.programs.program import distance as largest_difference
 from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, Records, encode
-from overheard.programs.trees.model import (
+from overheard.programs.trees import (
     MOST_CLASSES,
     Booster,
     Flags,
     Floats,
     Ints,
     Tree,
+    TreeSettings,
+    bagged,
+    grow,
     read_growing,
     read_model,
 )
-from overheard.programs.trees.training import TreeSettings, bagged, grow
 
 Array = NDArray[np.float64]
 Models = Sequence[tuple[Booster | None, Booster]]

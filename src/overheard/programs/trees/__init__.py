@@ -1,1 +1,0 @@
-"""Boosted trees as a client's program: reading models, their equations, training, merging."""
