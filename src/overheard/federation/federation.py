@@ -153,8 +153,9 @@ class Training(LocalUpdate):
     trains no network: ``rounds`` and ``participation`` alone."""
 
     loss: Loss | None = None
-    """Left out: squared error of a number, cross-entropy of a class. "binary_cross_entropy" is that
-    of a model that ends in a sigmoid. Example: `loss = "huber"`"""
+    """"squared_error", "cross_entropy", "binary_cross_entropy" (of a model that ends in a sigmoid),
+    "huber", "poisson", or one that a package announces. Left out: squared error of a number,
+    cross-entropy of a class. Example: `loss = "huber"`"""
     shuffle: Shuffle | None = None
     """Clients fix the seed of their batches, all of them the same; left out, their orders are drawn
     anew. Example: `shuffle = { seed = 42 }`"""
