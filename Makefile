@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml constraints.txt
 $(EXTRAS): $(STAMP)
 	@echo "installing what the tests need: some minutes the first time"
 	$(PIP) install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,torch,parquet,twins,dp,flower,nvflare,ray,xgboost,papers,docs,browser]"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,torch,parquet,twins,dp,flower,nvflare,ray,xgboost,experiments,docs,browser]"
 	@touch $@
 
 demo: $(STAMP)

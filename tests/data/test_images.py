@@ -15,7 +15,7 @@ from experiments.data import cifar10, fashion, mnist
 from overheard.data.source import load
 from overheard.errors import FixConfig, FixData
 
-Image = pytest.importorskip("PIL.Image", reason="pip install 'overheard[papers]'")
+Image = pytest.importorskip("PIL.Image", reason="pip install 'overheard[experiments]'")
 FEW: dict[str, Any] = {"clients": 3, "records": 2, "auxiliary": 5}
 
 
