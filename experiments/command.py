@@ -11,7 +11,7 @@ import typer
 
 from experiments import runner
 from overheard import terminal
-from overheard.cli import data
+from overheard.cli.catalogue import data
 
 app = typer.Typer(
     add_completion=False,
@@ -19,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.add_typer(data.app, name="data")
+app.add_typer(data, name="data")
 Names = Annotated[
     list[str] | None,
     typer.Argument(help="Experiments, groups (papers) or beginnings (xu2021); default: all."),

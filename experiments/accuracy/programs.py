@@ -16,8 +16,8 @@ from experiments.accuracy.audits import Case, clients_of, experiment
 from experiments.pages import table
 from experiments.runner import Cell, Experiment, Result, cell, results
 from overheard.federation.defences.accounting import DELTA, sampled_gaussian_changed
-from overheard.sweep.cell import run_cell
 from overheard.sweep.grid import cells, parse_sweep
+from overheard.sweep.run import run_cell
 
 Settings = dict[str, Any]
 ATTRIBUTES = ("female", "black", "physlm")

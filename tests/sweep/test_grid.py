@@ -56,8 +56,8 @@ def test_a_setting_may_have_a_listener_of_its_own() -> None:
             setting=[{}, {"threat": "secure-server", "attacks": ["sum_decode"]}],
         )
     )
-    assert (plain.threat, plain.attacks) == ("eavesdropper", ("max_entropy",))
-    assert (summed.threat, summed.attacks) == ("secure-server", ("sum_decode",))
+    assert (plain.asked["threat"], plain.asked["attacks"]) == ("eavesdropper", ("max_entropy",))
+    assert (summed.asked["threat"], summed.asked["attacks"]) == ("secure-server", ("sum_decode",))
     assert plain.key != summed.key
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 import multiprocessing
 import os
@@ -19,12 +20,11 @@ from patience import PATIENCE
 from overheard.data.bundled import digits
 from overheard.data.source import add_sources
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
-from overheard.sweep import cell, run
-from overheard.sweep.cell import hold_out, run_cell
+from overheard.federation import simulate
+from overheard.sweep import run
 from overheard.sweep.frontier import draw, frontier
 from overheard.sweep.grid import cells, parse_sweep
-from overheard.sweep.run import sweep
-from overheard.sweep.table import read_rows, write_table
+from overheard.sweep.run import TABLE, hold_out, read_rows, run_cell, sweep, write_table
 
 pytestmark = pytest.mark.slow
 
@@ -70,13 +70,13 @@ def kept(out: Path) -> list[Path]:
 
 def half_done(finished: Path) -> Path:
     """Two of its four cells are missing, and its table."""
-    for path in (*kept(finished)[:2], finished / "results.parquet"):
+    for path in (*kept(finished)[:2], finished / TABLE):
         path.unlink()
     return finished
 
 
 def same_table(out: Path, undisturbed: Path) -> bool:
-    return write_table(out).read_bytes() == (undisturbed / "results.parquet").read_bytes()
+    return write_table(out).read_bytes() == (undisturbed / TABLE).read_bytes()
 
 
 def full_disk(*args: Any) -> Any:
@@ -106,11 +106,10 @@ def test_a_sweep_ends_in_a_table_and_a_frontier(undisturbed: Path) -> None:
     assert {p.defence for p in points} == {"none", "larger step"}
     assert any(p.best for p in points)
     assert draw(points).startswith("<?xml")
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(undisturbed / "results.parquet")
-    assert table.num_rows == len(rows)
-    assert "seconds" not in table.column_names
+    with (undisturbed / TABLE).open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [float(row["lift"]) for row in table] == [row["lift"] for row in rows]
+    assert "seconds" not in table[0]
 
 
 def test_finished_cells_are_not_run_again_and_the_table_is_the_same(
@@ -147,16 +146,16 @@ def test_cells_of_another_version_are_not_mixed_with_this_ones(
 def test_a_full_disk_ends_the_sweep_and_keeps_what_is_finished(
     finished: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, written = run.write_durably, []  # type: ignore[attr-defined]
+    real, written = run.replace_durably, []  # type: ignore[attr-defined]
 
-    def full(path: Path, pieces: Any) -> Any:
+    def full(path: Path, content: bytes) -> None:
         if written:
             raise OSError(28, "No space left on device", str(path))
         written.append(path)
-        return real(path, pieces)
+        real(path, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(run, "write_durably", full)
+        patched.setattr(run, "replace_durably", full)
         with pytest.raises(ChooseAnotherOutput, match=r"No space left on device.*3 of 4 cells are"):
             sweep(parse_sweep(SWEEP), half_done(finished))
     assert len(kept(finished)) == 3
@@ -166,7 +165,7 @@ def test_a_full_disk_ends_the_sweep_and_keeps_what_is_finished(
 def test_a_disk_that_is_full_inside_a_cell_is_no_fault_of_the_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cell, "simulate", full_disk)
+    monkeypatch.setattr(simulate, "run_rounds", full_disk)
     with pytest.raises(ChooseAnotherOutput, match=r"somewhere.*0 of 4 cells are kept"):
         sweep(parse_sweep(SWEEP), tmp_path / "s")
     assert not kept(tmp_path / "s")
@@ -175,25 +174,11 @@ def test_a_disk_that_is_full_inside_a_cell_is_no_fault_of_the_cell(
 def test_a_table_that_cannot_be_written_leaves_the_old_one(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = (finished / "results.parquet").read_bytes()
+    before = (finished / TABLE).read_bytes()
     monkeypatch.setattr("os.fsync", full_disk)
     with pytest.raises(ChooseAnotherOutput, match="the cells are kept"):
         write_table(finished)
-    assert (finished / "results.parquet").read_bytes() == before
-    assert not list(finished.glob("*.part"))
-
-
-def test_a_picture_is_replaced_as_a_whole(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from overheard.cli.sweep import frontier as command
-
-    command(finished)
-    before = (finished / "frontier.svg").read_bytes()
-    with monkeypatch.context() as patched:
-        patched.setattr("os.write", full_disk)
-        with pytest.raises(OSError, match="No space left"):
-            command(finished)
-    assert (finished / "frontier.svg").read_bytes() == before
-    command(finished)
+    assert (finished / TABLE).read_bytes() == before
     assert not list(finished.glob("*.part"))
 
 
@@ -321,13 +306,13 @@ def test_nothing_is_recorded_outside_of_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There a killed sweep would leave the clients' records behind."""
-    real, places = cell.simulate, []  # type: ignore[attr-defined]
+    real, places = simulate.run_rounds, []
 
-    def simulate(ready: Any, path: Path) -> Path:
+    def recorded(ready: Any, path: Path) -> Any:
         places.append(path)
         return real(ready, path)
 
-    monkeypatch.setattr(cell, "simulate", simulate)
+    monkeypatch.setattr(simulate, "run_rounds", recorded)
     out = tmp_path / "s"
     (out / "scratch" / "overheard-cell-old" / "run" / "truth").mkdir(parents=True)
     sweep(parse_sweep(ONE), out)

@@ -1,96 +1,101 @@
-"""What the model is worth, from whatever the server heard."""
+"""What the model is worth: of networks, Newton steps, tables and trees."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from federations import generated_people, simulated
+from federations import generated_people
 
-from overheard.data.dataset import Dataset
-from overheard.errors import FixRecording
 from overheard.federation.federation import parse_config
-from overheard.federation.server import Mean
+from overheard.federation.plan import load_data, plan
+from overheard.federation.simulate import run_rounds
 from overheard.programs.networks import network
-from overheard.programs.recipe import Recipe
-from overheard.programs.records import Records, encode
-from overheard.sweep.utility import global_model, utility
-from overheard.transcript.kind import recipe_of
-from overheard.transcript.store import Recorder, Recording
+from overheard.programs.records import encode
+from overheard.sweep.grid import cells, parse_sweep
+from overheard.sweep.run import network_worth, run_cell
+from overheard.transcript.store import Recording
 
 pytestmark = pytest.mark.slow
 
-BASE: dict[str, Any] = {
-    "data": {
-        "source": "digits",
-        "options": {"victim": 40, "participants": 3, "attributes": ["c043"]},
-    },
-    "model": {"name": "mlp", "hidden": [6]},
-    "training": {"rounds": 1, "learning_rate": 0.1, "weighting": "equal"},
+TABLES = {"name": "statistics", "tables": [{"by": ["s", "x0"]}], "bins": {"x0": [-1.0, 0.0, 1.0]}}
+DIGITS: dict[str, Any] = {
+    "data": {"source": "digits_images", "options": {"clients": 2, "records": 20, "auxiliary": 5}},
+    "model": {"name": "lenet", "filters": [2, 3], "hidden": [5]},
+    "training": {"rounds": 1, "learning_rate": 0.1},
+    "audit": {"attributes": []},
 }
 
 
-def recorded(
-    path: Path, config: dict[str, Any], dataset: Dataset | None = None
-) -> tuple[Recording, Recipe]:
-    run = simulated(path, config, dataset)
-    recipe = recipe_of(run)
-    assert recipe is not None
-    return run, recipe
-
-
-@pytest.mark.parametrize("rule", ["mean", "weighted_mean", "momentum", "adam"])
 @pytest.mark.parametrize("defence", [[], [{"name": "secure_sum"}]], ids=["open", "sum"])
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
 def test_the_model_is_the_one_that_would_have_been_sent_next(
-    rule: str, defence: list[Any], algorithm: str, tmp_path: Path
+    defence: list[Any], tmp_path: Path
 ) -> None:
     """Whatever the server remembers of earlier rounds."""
-    training = {"rounds": 4, "learning_rate": 0.1, "algorithm": algorithm}
-    config = {**BASE, "training": training, "server": {"rule": rule}, "defence": defence}
-    run, recipe = recorded(tmp_path / "run", config)
-    *_, (_, sent, _) = run.aggregates()
-    expected = np.concatenate([sent[name].reshape(-1) for name, _ in recipe.model.layout()])
-    found = global_model(
-        replace(run, rounds=run.rounds[:-1]), recipe, parse_config(config).server_rule()
-    )
-    np.testing.assert_allclose(found, expected, atol=2e-6)
-    if rule in ("momentum", "adam"):
-        plain = global_model(replace(run, rounds=run.rounds[:-1]), recipe, Mean())
-        assert np.abs(plain - expected).max() > 1e-3
-
-
-def test_a_sum_of_nobody_knows_how_many_is_no_mean(tmp_path: Path) -> None:
-    run, recipe = recorded(tmp_path / "sum", {**BASE, "defence": [{"name": "secure_sum"}]})
-    _, sent, total = next(run.aggregates())
-    with Recorder(tmp_path / "silent") as recorder:
-        recorder.aggregated(0, sent, total, None)
-    with pytest.raises(FixRecording, match="nobody said how many"):
-        global_model(Recording.open(tmp_path / "silent"), recipe)
+    data = {"source": "digits", "options": {"victim": 40, "participants": 3}}
+    shared = {"data": data, "model": {"name": "mlp", "hidden": [6]}, "server": {"rule": "adam"}}
+    for rounds in (3, 4):
+        training = {"rounds": rounds, "learning_rate": 0.1}
+        config = parse_config({**shared, "training": training, "defence": defence})
+        ended = run_rounds(plan(config), tmp_path / str(rounds))
+        if rounds == 3:
+            expected = ended.model
+    run = Recording.open(tmp_path / "4")
+    (sent,) = run.messages(run.rounds[-1], [("sent", "")])
+    flat = [sent[name].reshape(-1) for name, _ in ended.recipe.model.layout()]
+    np.testing.assert_array_equal(np.concatenate(flat), expected)
 
 
 def test_the_worth_of_a_network_of_images(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    rows = 24
-    records = Records(
-        {
-            "client": np.array([f"client {i % 2}" for i in range(rows)]),
-            "image": rng.random((rows, 256)),
-            "digit": np.array([f"d{i % 3}" for i in range(rows)]),
-        }
-    )
-    about = {"client": "client", "target": "digit", "images": {"image": (1, 16, 16)}}
-    people = generated_people(1, 1, 1, 0, classify=True)
-    dataset = replace(people, records=records, sensitive=(), **about)
-    lenet = {"name": "lenet", "filters": [2, 3], "hidden": [5]}
-    run, recipe = recorded(tmp_path / "run", {**BASE, "model": lenet}, dataset)
-    model = global_model(run, recipe)
-    held = records.without("client")
-    worth, name = utility(recipe, model, held)
-    assert name == "accuracy"
-    outputs = network(recipe).predict(model, encode(recipe.encoding, held))
-    right = outputs.argmax(axis=1) == recipe.target.encode(held)
-    assert worth == pytest.approx(right.mean())
+    config = parse_config(DIGITS)
+    ended = run_rounds(plan(config), tmp_path / "run")
+    held = load_data(config).records.without("client")
+    worth, name = network_worth(ended.recipe, ended.model, held)
+    outputs = network(ended.recipe).predict(ended.model, encode(ended.recipe.encoding, held))
+    right = outputs.argmax(axis=1) == ended.recipe.target.encode(held)
+    assert (worth, name) == (pytest.approx(right.mean()), "accuracy")
+
+
+def found(
+    folder: Path, model: dict[str, Any], rounds: int, *defences: list[dict[str, Any]]
+) -> list[Any]:
+    """The cells of a sweep over these defences, of 3 clients of 60 people."""
+    columns = generated_people(3, 60, 3, 0).records.columns
+    rows = np.column_stack(list(columns.values()))
+    np.savetxt(folder / "people.csv", rows, delimiter=",", header=",".join(columns), comments="")
+    data = {"source": "file", "path": str(folder / "people.csv"), "client": "at", "target": "y"}
+    base = {"data": data, "model": model, "training": {"rounds": rounds}}
+    base["audit"] = {"attributes": ["s"]}
+    settings = [{"defence": str(d), "change": {"defence": d}} for d in defences]
+    asked = {"base": base, "setting": settings, "attacks": ["max_entropy"], "clients": ["0"]}
+    results = [run_cell(cell) for cell in cells(parse_sweep(asked))]
+    assert not [r["error"] for r in results if "error" in r]
+    return results
+
+
+def test_what_a_newton_model_is_worth(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
+    noise = {"name": "dp_sums", "clip": 1.0, "noise": 20.0}
+    plain, noisy = found(tmp_path, {"name": "newton", "likelihood": "linear"}, 2, [], [noise])
+    assert plain["utility_is"] == "r2"
+    assert plain["utility"] > 0.7 > noisy["utility"]
+    assert plain["findings"][0]["value"] > noisy["findings"][0]["value"]
+
+
+def test_what_tables_are_worth(tmp_path: Path) -> None:
+    defences = ([{"name": "round_counts", "to": 5}], [{"name": "suppress_cells", "below": 5}])
+    plain, rounded, hidden = found(tmp_path, TABLES, 1, [], *defences)
+    assert plain["utility_is"] == "closeness of tables"
+    assert plain["utility"] == 1
+    assert 0.6 < rounded["utility"] < 1
+    assert 0.6 < hidden["utility"] < 1
+
+
+def test_what_trees_are_worth(tmp_path: Path) -> None:
+    pytest.importorskip("xgboost", reason="needs overheard[xgboost]")
+    model = {"name": "xgboost", "objective": "reg:squarederror", "max_depth": 3}
+    few, many = (found(tmp_path, model, rounds, [])[0] for rounds in (1, 4))
+    assert few["utility_is"] == "r2"
+    assert 0 < few["utility"] < many["utility"] < 1

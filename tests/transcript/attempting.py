@@ -239,12 +239,12 @@ def _recording(place: Path) -> None:
 
 def _audited(place: Path) -> None:
     """The audit itself, with a guess and two attacks that take no time."""
-    from overheard.cli.audit import Options, run_audit
+    from overheard.cli.audit import adversary, run_audit
+    from overheard.evaluation.audit import AuditOptions
     from overheard.transcript.store import Recording
 
-    chosen = ["majority", "max_entropy", "exact_linear"]
-    asked = Options(place / "run", place / "audit", attack=chosen, rounds=False)
-    run_audit(Recording.open(place / "run"), asked)
+    run, chosen = Recording.open(place / "run"), ["majority", "max_entropy", "exact_linear"]
+    run_audit(run, adversary("eavesdropper"), chosen, [], [], AuditOptions(rounds=False))
 
 
 def _verify(place: Path) -> None:
@@ -318,7 +318,7 @@ def _audit(place: Path) -> None:
 def _cells(place: Path) -> None:
     from overheard.sweep.frontier import draw, frontier
     from overheard.sweep.grid import cells, parse_sweep
-    from overheard.sweep.table import read_rows
+    from overheard.sweep.run import read_rows
 
     folder = place / "sweep"
     with (folder / "sweep.json").open(encoding="utf-8") as file:

@@ -1,9 +1,8 @@
-"""The command line: a file a command, no logic. Every import that costs time happens inside."""
+"""The command line: no logic. Every import that costs time happens inside of the commands."""
 
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import sys
 import warnings
@@ -14,26 +13,19 @@ from typing import Annotated
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-import typer  # noqa: E402  (after the threads are settled)
+import typer
 
-from overheard import terminal  # noqa: E402
-from overheard.cli import (  # noqa: E402
-    attacks,
+from overheard import terminal
+from overheard.cli import (
     audit,
-    compare,
-    data,
-    demo,
+    catalogue,
+    describe,
     detect,
-    doctor,
     explain,
-    import_,
-    init,
     preflight,
+    recording,
     report,
-    share,
-    simulate,
     sweep,
-    verify,
 )
 
 app = typer.Typer(
@@ -43,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="What can somebody who only listens learn about each client's data in federated learning?",
 )
-app.add_typer(data.app, name="data")
+app.add_typer(catalogue.data, name="data")
 
 
 @app.callback()
@@ -58,16 +50,15 @@ def _options(
         bool, typer.Option("--json", help="Print one JSON object and nothing else (anywhere).")
     ] = False,
     trust: Annotated[
-        list[str] | None,
+        list[str],
         typer.Option(
             metavar="MODULE:FUNCTION",
             help="Code that a config or recording names as its model's factory and that may be "
             "imported and run (repeat; before the command).",
         ),
-    ] = None,
+    ] = [],
 ) -> None:
-    gc.enable()  # see main: help is printed without coming here
-    for factory in trust or ():
+    for factory in trust:
         from overheard.programs import trusted
 
         trusted.trust(factory)
@@ -78,19 +69,19 @@ for _example, _command in (
     ("preflight client.toml --limit 0.1", preflight.preflight),
     ("sweep sweep.toml --out sweep --workers 2", sweep.sweep),
     ("frontier sweep", sweep.frontier),
-    ("import checkpoints --out run", import_.import_checkpoints),
-    ("init run --data people.csv --client site --target y", init.init),
-    ("demo --out demo-out", demo.demo),
-    ("simulate federation.toml --out run", simulate.simulate),
+    ("import checkpoints --out run", recording.import_checkpoints),
+    ("init run --data people.csv --client site --target y", describe.init),
+    ("demo --out demo-out", audit.demo),
+    ("simulate federation.toml --out run", recording.simulate),
     ("audit run --threat eavesdropper --out audit", audit.audit),
-    ("share run --target attribute.sex --out shared", share.share),
+    ("share run --target attribute.sex --out shared", recording.share),
     ("report audit/audit.json --out report.html", report.report),
-    ("compare before/audit.json after/audit.json", compare.compare),
+    ("compare before/audit.json after/audit.json", report.compare),
     ("detect run --property poisoning --chart who.svg", detect.detect),
-    ("verify run", verify.verify),
-    ("attacks max_entropy", attacks.attacks),
+    ("verify run", recording.verify),
+    ("attacks max_entropy", catalogue.attacks),
     ("explain training.epochs", explain.explain),
-    ("doctor", doctor.doctor),
+    ("doctor", catalogue.doctor),
 ):
     app.command(_example.partition(" ")[0], epilog=f"Example: `overheard {_example}`")(_command)
 
@@ -110,7 +101,6 @@ def run(app: typer.Typer, name: str) -> None:
     sys.excepthook = terminal.show_error
     warnings.showwarning = terminal.show_warning
     sys.argv = terminal.take_flags([word for word in sys.argv if word != "--debug"])
-    gc.disable()  # until a command begins: what is imported stays, and looking it over takes time
     try:
         code = app(prog_name=name, standalone_mode=False)
     except usage.NoArgsIsHelpError as help_text:
@@ -124,8 +114,6 @@ def run(app: typer.Typer, name: str) -> None:
             path = error.ctx.command_path if error.ctx else name
             words, code = f"{error.format_message()} See `{path} --help`.", 2
         terminal.complain(f"error: {words}")
-    finally:
-        gc.enable()
     if code == 130:
         typer.echo("stopped; what was finished is kept", err=True)
     sys.exit(code if isinstance(code, int) else 0)
@@ -133,13 +121,10 @@ def run(app: typer.Typer, name: str) -> None:
 
 def _of_the_system(error: OSError) -> str:
     """An error of the disk or the system: where, what, and what to do about it."""
-    remedy = {
-        errno.ENOSPC: "; make room: what was finished is kept",
-        errno.EDQUOT: "; make room: what was finished is kept",
-        errno.EFBIG: "; make room: what was finished is kept",
-        errno.EROFS: "; choose a folder that may be written",
-        errno.EACCES: "; choose a file that may be read, or a folder that may be written",
-        errno.EPERM: "; choose a file that may be read, or a folder that may be written",
-    }.get(error.errno or 0, "")
+    remedy = ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        remedy = "; make room: what was finished is kept"
+    elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        remedy = "; choose a file that may be read, or a folder that may be written"
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}{remedy}"

@@ -1,25 +1,21 @@
-"""``overheard audit``: let an adversary loose on a recording, and go on where one was stopped."""
+"""``overheard audit`` and ``overheard demo``: an adversary let loose on a recording."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Exit, Option
 
 from overheard import terminal
-from overheard.cli.import_ import described
-from overheard.cli.options import Describing, Grant, Run, Seed, TrustCode, option, taking
+from overheard.cli.describe import described
+from overheard.cli.options import Describing, Grant, Out, Run, Seed, Threat, TrustCode
+from overheard.cli.recording import record
 
 if TYPE_CHECKING:
     from overheard.evaluation.audit import AuditOptions
-    from overheard.evaluation.checkpoint import Checkpoint
     from overheard.evaluation.record import Audit
     from overheard.transcript.store import Recording
-    from overheard.transcript.threat import Threat
 
 SHARES = 8
 """Parts of an audit for each worker, so that one that was given little helps the others."""
@@ -29,118 +25,140 @@ PAGE = "report.html"
 """The report, beside the audit that it shows."""
 ATTACK_FAILED = 3
 """The command's exit code when everything was written and an attack had ended in an error."""
+DEMO = {
+    "linear": "exact_linear last_returned global_model majority model_based_linear max_entropy",
+    "network": "majority model_based_global model_based_last_returned max_entropy",
+}
+"""The demo's federations and the attacks it runs on each: those that take seconds."""
 
 
-@dataclass(frozen=True)
-class Options:
-    run: Run
-    out: Path = option("Where to write; must not exist yet, but an unfinished audit goes on.")
-    threat: str = option(
-        "Threat model: eavesdropper, server, isolating-server, secure-server.", "eavesdropper"
-    )
-    attack: list[str] = option("Attack to run (repeat); default: all that apply.", list)
-    client: list[str] = option("Client to attack (repeat); default: all.", list)
-    target: list[str] = option("Secret to ask about (repeat); default: all.", list)
-    grant: Grant = field(default_factory=list)
-    slow: bool = option("Run slow searches as well.", False, "--slow")
-    rounds: bool = option("Ask also what the first rounds alone would have told.", True)
-    ladder: bool = option(
-        "Ask also what adversaries learn who know less and less of the clients.", False, "--ladder"
-    )
-    demographics: list[str] = option(
-        "Public column that registers have (repeat), for --ladder; default: by their names.", list
-    )
-    budget: float | None = option(
-        "Seconds for each attack on each client; what takes longer is ended and listed as skipped.",
-        None,
-        show_default="no limit",
-    )
-    show_records: bool = option(
-        "Note the row numbers of records known beyond 99%.", False, "--show-records"
-    )
-    keep_hits: bool = option(
-        "Keep in OUT/hits.json which records were guessed right, so that `compare` can pair them; "
-        "as secret as truth/.",
-        False,
-        "--keep-hits",
-    )
-    ignore_damage: bool = option(
-        "Audit what is left of a damaged recording; the report says what is missing.",
-        False,
-        "--ignore-damage",
-    )
-    workers: int = option(
-        "Processes of this machine that attack clients at once; the audit is the same.", 1, min=1
-    )
-    ray: str = option(
-        "Address of a Ray cluster to attack clients on instead; its nodes must see RUN and OUT "
-        "under the same paths.",
-        "",
-    )
-    description: Describing = None
-    trust_code: TrustCode = False
-    seed: Seed = None
-
-
-@taking(Options)
-def audit(options: Options) -> None:
+def audit(
+    run: Run,
+    out: Annotated[Path, Option(help="Where to write; an unfinished audit there goes on.")],
+    threat: Threat = "eavesdropper",
+    attack: Annotated[
+        list[str], Option(help="Attack to run (repeat); default: all that apply.")
+    ] = [],
+    client: Annotated[list[str], Option(help="Client to attack (repeat); default: all.")] = [],
+    target: Annotated[list[str], Option(help="Secret to ask about (repeat); default: all.")] = [],
+    grant: Grant = [],
+    slow: Annotated[bool, Option("--slow", help="Run slow searches as well.")] = False,
+    rounds: Annotated[bool, Option(help="Ask also what the first rounds alone would tell.")] = True,
+    ladder: Annotated[
+        bool, Option("--ladder", help="Ask also what adversaries learn who know less and less.")
+    ] = False,
+    demographics: Annotated[
+        list[str], Option(help="Public column of registers (repeat), for --ladder.")
+    ] = [],
+    budget: Annotated[
+        float | None,
+        Option(help="Seconds for each attack on each client; what takes longer is skipped."),
+    ] = None,
+    show_records: Annotated[
+        bool, Option("--show-records", help="Note the rows of records known beyond 99%.")
+    ] = False,
+    keep_hits: Annotated[
+        bool,
+        Option("--keep-hits", help="Keep OUT/hits.json, for `compare`; as secret as truth/."),
+    ] = False,
+    ignore_damage: Annotated[
+        bool, Option("--ignore-damage", help="Audit what is left of a damaged recording.")
+    ] = False,
+    workers: Annotated[
+        int, Option(help="Processes that attack clients at once; the audit is the same.", min=1)
+    ] = 1,
+    ray: Annotated[
+        str,
+        Option(help="Address of a Ray cluster instead, whose nodes see RUN and OUT as they are."),
+    ] = "",
+    description: Describing = None,
+    trust_code: TrustCode = False,
+    seed: Seed = None,
+) -> None:
     """Let an adversary loose on a recording, score what it learns, and write the report.
 
     OUT/report.html opens offline; `overheard report` makes others. Stopped at any moment, the
     same command goes on and ends the same. Exits 3 where an attack failed: the others are
     written, and the report lists which one and how.
     """
-    from overheard.evaluation.audit import PIECE
-    from overheard.evaluation.checkpoint import asking, finish, unfinished
+    from importlib.metadata import version
+
+    from overheard.evaluation.audit import PIECE, AuditOptions
+    from overheard.evaluation.checkpoint import asking, fingerprint, finish, unfinished
     from overheard.evaluation.compare import HITS, hits_json
     from overheard.evaluation.record import AUDIT, read_audit
     from overheard.files import replace_durably
+    from overheard.report.digest import digest
     from overheard.report.html import render
 
-    run, out = options.run, options.out
-    with unfinished(out) as work, _sound(run, options.ignore_damage, work) as (left, damage):
-        with described(left, options.description, options.trust_code, work, run) as recording:
-            kept = asking(work, _asked(options, recording, damage), PIECE)
-            if (out / AUDIT).exists():  # it was stopped at its very end
-                record = read_audit(out / AUDIT)
-            else:
-                if options.workers > 1 or options.ray:
-                    _share_out(recording, options, kept)
-                record = run_audit(recording, options, kept)
-                about = record.run.model_copy(update={"damage": damage})
-                record = record.model_copy(update={"run": about})
-        page = out / PAGE
-        replace_durably(page, render(record, show_records=options.show_records).encode())
-        private = {HITS: hits_json(kept.everything())} if options.keep_hits else {}
-        finish(work, AUDIT, record.to_json(), private)
-    summary(record)
+    settings: dict[str, Any] = {"slow": slow, "rounds": rounds, "ladder": ladder, "budget": budget}
+    settings |= {"demographics": tuple(demographics), "rows": show_records, "seed": seed or 0}
+    chosen: dict[str, Any] = {"threat": threat, "grant": grant, "attack": attack, "client": client}
+    chosen |= {"target": target, "hits": keep_hits, "version of overheard": version("overheard")}
+    page = out / PAGE
+    with unfinished(out) as work:
+        left, damage = _sound(run, ignore_damage, work)
+        recording = described(left, description, trust_code, work, run)
+        whose = {"recording": fingerprint(recording), "damage": list(damage)}
+        kept = asking(work, whose | chosen | settings, PIECE)
+        if (out / AUDIT).exists():  # it was stopped at its very end
+            result = read_audit(out / AUDIT)
+        else:
+            asked = (recording, adversary(threat, grant), attack, client, target)
+            how = AuditOptions(**settings)
+            if workers > 1 or ray:
+                _share_out((*asked, how), kept, workers, ray)
+            result = run_audit(*asked, how, kept)
+            about = result.run.model_copy(update={"damage": damage})
+            result = result.model_copy(update={"run": about})
+        replace_durably(page, render(result, show_records=show_records).encode())
+        private = {HITS: hits_json(kept.everything())} if keep_hits else {}
+        finish(work, AUDIT, result.to_json(), private)
+    summary(result)
     terminal.wrote("audit", out / AUDIT)
     terminal.wrote("report", page)
-    if options.keep_hits:
+    if keep_hits:
         terminal.say(f"secret     {out / HITS}: which records were guessed right")
-    if terminal.wants_json():
-        from overheard.report.digest import digest
-
-        terminal.emit({"audit": str(out / AUDIT)} | digest(record, options.show_records))
-    if record.failed:
-        raise typer.Exit(ATTACK_FAILED)
+    terminal.emit({"audit": str(out / AUDIT)} | digest(result, show_records))
+    if result.failed:
+        raise Exit(ATTACK_FAILED)
 
 
-def _asked(options: Options, recording: Recording, damage: tuple[str, ...]) -> dict[str, object]:
-    """What the answer depends on: an unfinished audit goes on if it was asked the same."""
-    from importlib.metadata import version
+def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
+    """Record and audit two federations of real people, and write the report.
 
-    from overheard.evaluation.checkpoint import fingerprint
+    Six sites of the RAND Health Insurance Experiment train a linear regression together, then a
+    small network; an eavesdropper of each site's link asks who is female, black or physically
+    limited.
+    """
+    from importlib import resources
 
-    given = asdict(options) | {"seed": options.seed or 0}
-    for name in ("run", "out", "ignore_damage", "workers", "ray", "description", "trust_code"):
-        del given[name]
-    asked: dict[str, object] = {"recording": fingerprint(recording), "damage": list(damage)}
-    return asked | given | {"version of overheard": version("overheard")}
+    from overheard.evaluation.audit import AuditOptions
+    from overheard.federation.federation import read_config
+    from overheard.files import refuse_existing, write_durably
+    from overheard.report.html import write_report
+    from overheard.transcript.store import Recording
+
+    refuse_existing(out)
+    audits: list[Audit] = []
+    for name, attacks in DEMO.items():
+        run, file = out / name / "run", out / name / "audit.json"
+        with resources.as_file(resources.files("overheard") / f"demo-{name}.toml") as config:
+            federation = record(read_config(config), run, seed)
+        how = AuditOptions(seed=federation.seed)
+        who, chosen = adversary("eavesdropper"), attacks.split()
+        audits.append(run_audit(Recording.open(run), who, chosen, [], [], how))
+        write_durably(file, [audits[-1].to_json().encode()])
+        write_report(audits[-1], out / name / PAGE)
+        summary(audits[-1], f"{name}: what the eavesdropper learns, all clients together")
+    write_report(audits[-1], out / PAGE, beside=audits[:-1])
+    terminal.say(f"recordings {out}/*/run", f"audits     {out}/*/audit.json")
+    terminal.wrote("report", out / PAGE)
+    written = [str(out / name / "audit.json") for name in DEMO]
+    terminal.emit({"audits": written, "report": str(out / PAGE)})
 
 
-@contextmanager
-def _sound(run: Path, ignore_damage: bool, work: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
+def _sound(run: Path, ignore_damage: bool, work: Path) -> tuple[Path, tuple[str, ...]]:
     """The recording, or what is left of a damaged one, and what is missing from it."""
     import shutil
 
@@ -150,143 +168,123 @@ def _sound(run: Path, ignore_damage: bool, work: Path) -> Iterator[tuple[Path, t
     with terminal.waiting("checking every byte"):
         problems = verify(run).problems
     if not problems:
-        yield run, ()
-        return
+        return run, ()
     if not ignore_damage:
         more = f" (and {len(problems) - 1} more: overheard verify {run})" if problems[1:] else ""
         raise FixRecording(
             f"{problems[0]}{more}; --ignore-damage audits what is left of a damaged recording"
         )
-    folder = work / "left"
-    shutil.rmtree(folder, ignore_errors=True)
-    missing = salvage(run, folder / run.resolve().name)
+    left = work / "left" / run.resolve().name
+    shutil.rmtree(left.parent, ignore_errors=True)
+    missing = salvage(run, left)
     for line in missing:
         terminal.complain(f"damaged: {line}")
-    yield folder / run.resolve().name, missing
+    return left, missing
 
 
-def _share_out(recording: Recording, options: Options, kept: Checkpoint) -> None:
+def adversary(threat: str, grant: list[str] | None = None) -> Any:
+    """The threat model of this name, with further knowledge."""
+    from overheard.transcript.threat import granting_named, threat_named
+
+    return granting_named(threat_named(threat), grant or [])
+
+
+def _share_out(asked: tuple[Any, ...], kept: Any, workers: int, ray: str) -> None:
     """Let workers do what can be done of the audit client by client; what they find is kept."""
     from overheard.programs.trusted import trusted
     from overheard.workers import in_processes, on_cluster
 
-    known, total = trusted(), SHARES * max(options.workers, CLUSTER if options.ray else 1)
-    calls = [(recording, options, kept, known, (k, total)) for k in range(total)]
-    where = options.ray or f"{options.workers} workers"
-    with terminal.steps(f"auditing on {where}") as show:
-        if options.ray:
-            shares = on_cluster(_one_share, calls, options.ray)
+    total = SHARES * max(workers, CLUSTER if ray else 1)
+    calls = [(asked, kept, trusted(), (k, total)) for k in range(total)]
+    with terminal.steps(f"auditing on {ray or f'{workers} workers'}") as show:
+        if ray:
+            shares = on_cluster(_one_share, calls, ray)
         else:
-            shares = in_processes(_one_share, calls, options.workers, "part of the audit")
+            shares = in_processes(_one_share, calls, workers, "part of the audit")
         for done, _ in enumerate(shares, 1):
             show(f"part {done}", done, total)
 
 
 def _one_share(
-    recording: Recording,
-    options: Options,
-    kept: Checkpoint,
-    known: tuple[str, ...],
-    share: tuple[int, int],
+    asked: tuple[Any, ...], kept: Any, known: tuple[str, ...], share: tuple[int, int]
 ) -> None:
     """What one worker does: its part of the attacks and replays, without the curves."""
+    from dataclasses import replace
+
     from overheard.evaluation.audit import audit as part
     from overheard.programs.trusted import trust
 
     for factory in known:
         trust(factory)
-    adversary, chosen, how = _chosen(options)
-    part(recording, adversary, *chosen, replace(how, share=share, rounds=False, ladder=False), kept)
+    recording, threat, attacks, clients, targets, how = asked
+    how = replace(how, share=share, rounds=False, ladder=False)
+    part(recording, threat, attacks, clients, targets, how, kept)
 
 
-def _chosen(
-    options: Options,
-) -> tuple[Threat, tuple[list[str], list[str], list[str]], AuditOptions]:
-    """Who listens, what is asked of whom, and how."""
-    from overheard.evaluation.audit import AuditOptions
-    from overheard.transcript.threat import granting_named, threat_named
-
-    how = AuditOptions(
-        seed=options.seed or 0,
-        slow=options.slow,
-        budget=options.budget,
-        rows=options.show_records,
-        rounds=options.rounds,
-        ladder=options.ladder,
-        demographics=tuple(options.demographics),
-    )
-    adversary = granting_named(threat_named(options.threat), options.grant)
-    return adversary, (options.attack, options.client, options.target), how
-
-
-def run_audit(recording: Recording, options: Options, kept: Checkpoint | None = None) -> Audit:
+def run_audit(
+    recording: Recording,
+    threat: Any,
+    attacks: list[str],
+    clients: list[str],
+    targets: list[str],
+    how: AuditOptions,
+    kept: Any = None,
+) -> Audit:
     """The audit itself, behind a bar."""
+    from dataclasses import replace
+
     from overheard.errors import ChooseAnotherAttack
     from overheard.evaluation.audit import audit as whole_audit
 
-    adversary, chosen, how = _chosen(options)
     with terminal.steps("auditing") as show:
-        record = whole_audit(recording, adversary, *chosen, replace(how, progress=show), kept)
-    if not record.findings and not record.failed:
-        reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
+        how = replace(how, progress=show)
+        result = whole_audit(recording, threat, attacks, clients, targets, how, kept)
+    if not result.findings and not result.failed:
+        reasons = "; ".join(dict.fromkeys(s.reason for s in result.skipped))
         raise ChooseAnotherAttack(
             f"{recording.path}: no attack could run: {reasons or 'none fits'}"
         )
-    return record
+    return result
 
 
 def summary(record: Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
+    from overheard.report import words
     from overheard.report.model import ladders
     from overheard.report.verdict import headline, replay_words
-    from overheard.report.words import failures, of, rung, together
-
-    def percent(share: float | None) -> str:
-        return "" if share is None else f"{share:.1%}"
 
     rows = []
     for row in record.pooled:
-        share, unit = row.measure.share, of(row.measure)["suffix"]
-        number = percent if share else (lambda x: "" if x is None else f"{x:.1e}")
-        rows.append(
-            (
-                row.attribute or row.question,
-                row.attack,
-                number(row.value) + unit + (", flagged" if row.flag else ""),
-                f"{number(row.low)} - {number(row.high)}",
-                together(row),
-                number(row.majority),
-                number(row.imputation),
-                "" if row.lift is None else f"{row.lift:+.1%}" if share else f"{row.lift:+.1e}",
-            )
-        )
-    numbers = ["measured", "95% interval", "of", "commonest value", "imputation", "lift"]
+        measured = words.value(row) + (", flagged" if row.flag else "")
+        others = [words.number(row.measure, one) for one in (row.majority, row.imputation)]
+        lift = words.points(row.lift) if row.measure.share else words.number(row.measure, row.lift)
+        secret = row.attribute or row.question
+        rows.append((secret, row.attack, measured, words.together(row), *others, lift))
+    numbers = ["measured (95% interval)", "of", "commonest value", "imputation", "lift"]
     usual = f"what the {record.run.threat} learns, all clients together"
     terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
     for one in ladders(record):
         rungs = [
             (
                 r.rung,
-                "not measured" if r.flag else percent(r.value),
-                percent(r.imputation),
+                "not measured" if r.flag else words.share(r.value),
+                words.share(r.imputation),
                 str(r.calibration.certain) if r.calibration else "",
-                rung(r.rung),
+                words.rung(r.rung),
             )
             for r in one.rungs
         ]
         heads = ["adversary", "guessed right", "imputation", "certain", "what it knows"]
         terminal.table(heads, rungs, f"{one.chart.name}, by what is known", right=heads[1:4])
-    for sentence in headline(record):
-        terminal.say(f"- {sentence}")
-    say = terminal.complain if record.unfit else terminal.say
-    say(f"- {replay_words(record)}")
+    lines = [*headline(record)]
     if left := len(record.run.damage):
-        terminal.say(f"- The recording is damaged; {left} part(s) of it were left out.")
-    for note in record.notes:
-        terminal.say(f"- {note}")
+        lines.append(f"The recording is damaged; {left} part(s) of it were left out.")
+    terminal.say(*(f"- {line}" for line in (*lines, *record.notes)))
+    (terminal.complain if record.unfit else terminal.say)(f"- {replay_words(record)}")
     if record.skipped:
-        terminal.say(f"{len(record.skipped)} attack runs were skipped:")
-        for reason in dict.fromkeys(s.reason for s in record.skipped):
-            terminal.say(f"- {reason}")
-    for line in failures(record):
+        reasons = dict.fromkeys(s.reason for s in record.skipped)
+        terminal.say(
+            f"{len(record.skipped)} attack runs were skipped:", *(f"- {r}" for r in reasons)
+        )
+    for line in words.failures(record):
         terminal.complain(f"failed: {line}")

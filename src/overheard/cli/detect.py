@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
 
 from overheard import terminal
-from overheard.cli.import_ import described
-from overheard.cli.options import NEEDED, Describing, TrustCode, argument, option, taking
+from overheard.cli.describe import described
+from overheard.cli.options import Describing, TrustCode
 
 if TYPE_CHECKING:
     from overheard.evaluation.detection import Detection
 
 
-@dataclass(frozen=True)
-class Options:
-    run: Path = argument("A recording of sums, or of single updates.")
-    property_: str = option(
-        "membership, poisoning or free-rider (membership-2, ...).", NEEDED, "--property"
-    )
-    attack: str = option("Attack to use (see `overheard attacks`).", "", show_default="the best")
-    out: Path | None = option("Write the list as JSON; must not exist yet.", None)
-    chart: Path | None = option("Draw the probabilities over the rounds (SVG).", None)
-    score: bool = option("Say how right it was; the recording needs truth/.", False, "--score")
-    description: Describing = None
-    trust_code: TrustCode = False
-    seed: int = option("Seed of every random choice.", 0)
-
-
-@taking(Options)
-def detect(options: Options) -> None:
+def detect(
+    run: Annotated[Path, Argument(help="A recording of sums, or of single updates.")],
+    property_: Annotated[
+        str, Option("--property", help="membership, poisoning or free-rider (membership-2, ...).")
+    ],
+    attack: Annotated[
+        str, Option(help="Attack to use (see `overheard attacks`).", show_default="the best")
+    ] = "",
+    out: Annotated[Path | None, Option(help="Write the list as JSON; must not exist yet.")] = None,
+    chart: Annotated[
+        Path | None, Option(help="Draw the probabilities over the rounds (SVG).")
+    ] = None,
+    score: Annotated[
+        bool, Option("--score", help="Say how right it was; the recording needs truth/.")
+    ] = False,
+    description: Describing = None,
+    trust_code: TrustCode = False,
+    seed: Annotated[int, Option(help="Seed of every random choice.")] = 0,
+) -> None:
     """Rank the clients by the probability that they have a property, from sums of updates alone.
 
     The adversary is the server of a federation with secure aggregation: it knows who took part in
@@ -40,60 +43,44 @@ def detect(options: Options) -> None:
     import tempfile
 
     from overheard.evaluation.detection import detect as look
-    from overheard.files import refuse_existing, write_durably
+    from overheard.files import refuse_existing
+    from overheard.report.html import write_new
     from overheard.report.svg import suspects
 
-    run, out, chart = options.run, options.out, options.chart
-    for path in (out, chart):
-        if path is not None:
-            refuse_existing(path)
-    with (
-        tempfile.TemporaryDirectory(prefix="overheard-") as work,
-        described(run, options.description, options.trust_code, Path(work), run) as recording,
-        terminal.steps("listening with") as show,
-    ):
-        found = look(
-            recording, options.property_, options.attack, options.seed, options.score, show
-        )
+    for path in filter(None, (out, chart)):
+        refuse_existing(path)
+    with tempfile.TemporaryDirectory(prefix="overheard-") as work:
+        recording = described(run, description, trust_code, Path(work), run)
+        with terminal.steps("listening with") as show:
+            found = look(recording, property_, attack, seed, score, show)
     _print(found)
-    for kind, path, text in (
-        ("list", out, found.to_json),
-        ("chart", chart, lambda: suspects(found)),
-    ):
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(path, [text().encode()])
-            terminal.wrote(kind, path)
+    if out is not None:
+        terminal.wrote("list", write_new(out, found.to_json()))
+    if chart is not None:
+        terminal.wrote("chart", write_new(chart, suspects(found)))
     terminal.emit(found.model_dump(mode="json"))
 
 
 def _print(found: Detection) -> None:
     from overheard.report.words import what_of
 
-    def share(value: float | None) -> str:
-        return "" if value is None else f"{value:.3f}"
+    def number(value: float | None, form: str = ".3f") -> str:
+        return "" if value is None else format(value, form)
 
-    heads = ["client", "accused", "probability", "halfway", "rounds"]
-    contribution = any(s.contribution is not None for s in found.suspects)
+    numbers = ["probability", "halfway", "rounds", "contribution"]
     rows = []
     for s in found.suspects:
-        cells = [s.client, "yes" if s.accused else "", share(s.probability), share(s.halfway)]
-        cells.append(f"{s.rounds} of {found.rounds}")
-        if contribution:
-            cells.append("" if s.contribution is None else f"{s.contribution:.3g}")
-        rows.append((*cells, s.remark))
-    numbers = ["probability", "halfway", "rounds", *(["contribution"] if contribution else [])]
-    heads += (["contribution"] if contribution else []) + ["remark"]
+        shares = number(s.probability), number(s.halfway), f"{s.rounds} of {found.rounds}"
+        more = number(s.contribution, ".3g")
+        rows.append((s.client, "yes" if s.accused else "", *shares, more, s.remark))
     title = f"who {what_of(found.property)}, by {found.attack} ({found.rounds} rounds)"
-    terminal.table(heads, rows, title, right=numbers)
+    terminal.table(["client", "accused", *numbers, "remark"], rows, title, right=numbers)
     accused = [s.client for s in found.suspects if s.accused]
-    told = ", ".join(accused) if accused else "nobody"
-    terminal.say(f"- accused: {told}")
-    for note in found.notes:
-        terminal.say(f"- {note}")
+    lines = [f"accused: {', '.join(accused) or 'nobody'}", *found.notes]
     if found.score is not None:
         right = found.score
-        terminal.say(
-            f"- {right['found']} of {right['positives']} found, {right['false_alarms']} false "
+        lines.append(
+            f"{right['found']} of {right['positives']} found, {right['false_alarms']} false "
             f"alarm(s), F1 {float(right['f1']):.2f}, Brier score {float(right['brier']):.3f}"
         )
+    terminal.say(*(f"- {line}" for line in lines))

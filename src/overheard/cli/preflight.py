@@ -2,109 +2,107 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Exit, Option
 
 from overheard import terminal
-from overheard.cli.options import argument, option, taking
+from overheard.cli.options import Config
 
 if TYPE_CHECKING:
-    from overheard.guard.preflight import Change, Preflight
+    from overheard.guard.preflight import Preflight
 
 
-@dataclass(frozen=True)
-class Options:
-    config: Path = argument("TOML file, as simulate reads it.")
-    client: str = option("Your client; default: the only one.", "")
-    limit: float = option("Bits a record that may leak.", 0.1, min=0.0)
-    entropy: float = option("Share of what there is to learn that may leak.", 0.1, min=0.0)
-    certain: float = option("Share of the records that may become certain.", 0.0, min=0.0)
-    rounds: int | None = option(
-        "Rounds that are listened to.", None, min=1, show_default="the config's"
-    )
-    target: list[str] = option(
-        "Secret to ask about (repeat); default: all that the audit asks.", list
-    )
-    update: list[Path] = option(
-        "A real round, as safetensors or npz with sent/NAME and returned/NAME (repeat); default: "
-        "rounds are simulated.",
-        list,
-    )
-    changes: bool = option("Look for changes that would leak less; takes longest.", True)
-    out: Path | None = option("Write the figures there, as JSON.", None)
-
-
-@taking(Options)
-def preflight(options: Options) -> None:
+def preflight(
+    config: Config,
+    client: Annotated[str, Option(help="Your client; default: the only one.")] = "",
+    limit: Annotated[float, Option(help="Bits a record that may leak.", min=0.0)] = 0.1,
+    entropy: Annotated[
+        float, Option(help="Share of what there is to learn that may leak.", min=0.0)
+    ] = 0.1,
+    certain: Annotated[
+        float, Option(help="Share of the records that may become certain.", min=0.0)
+    ] = 0.0,
+    rounds: Annotated[
+        int | None,
+        Option(help="Rounds that are listened to.", min=1, show_default="the config's"),
+    ] = None,
+    target: Annotated[
+        list[str], Option(help="Secret to ask about (repeat); default: all that the audit asks.")
+    ] = [],
+    update: Annotated[
+        list[Path],
+        Option(
+            help="A real round, as safetensors or npz with sent/NAME and returned/NAME (repeat); "
+            "default: rounds are simulated."
+        ),
+    ] = [],
+    changes: Annotated[
+        bool, Option(help="Look for changes that would leak less; takes longest.")
+    ] = True,
+    out: Annotated[Path | None, Option(help="Write the figures there, as JSON.")] = None,
+) -> None:
     """Audit your own updates before you send them; exit 1 unless all is below the limits.
 
     The answer is about these attacks and, unless updates are given, about simulated ones.
     """
     import json
 
+    from pydantic_core import to_json
+
     from overheard.federation.federation import read_config
     from overheard.files import write_durably
+    from overheard.guard import preflight as guard
     from overheard.guard.exposure import Limits
-    from overheard.guard.preflight import preflight as dry_run
-    from overheard.guard.preflight import preflight_updates
 
-    limits = Limits(options.limit, options.entropy, options.certain)
-    config, rounds, targets = read_config(options.config), options.rounds, options.target
+    asked = (client, Limits(limit, entropy, certain), rounds, target)
     with terminal.progress() as bar:
         task = bar.add_task("preflight", total=None)
 
         def show(what: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, description=what.partition("(")[0])
 
-        asked = (options.client, limits, rounds, targets)
-        if options.update:
-            found = preflight_updates(config, options.update, *asked)
+        if update:
+            found = guard.preflight_updates(read_config(config), update, *asked)
         else:
-            found = dry_run(config, *asked, options.changes, show)
+            found = guard.preflight(read_config(config), *asked, changes, show)
     content = asdict(found) | {"answer": found.answer, "passes": found.passes}
-    terminal.emit(_plain(content))
+    figures = to_json(content, indent=1, inf_nan_mode="null")  # NaN is no JSON
+    terminal.emit(json.loads(figures))
     _show(found)
-    if options.out is not None:
-        write_durably(options.out, [(json.dumps(_plain(content), indent=1) + "\n").encode()])
-        terminal.wrote("figures", options.out)
-    for line in (*conclusion(found), f"took {found.seconds / found.rounds:.2g} s an update"):
-        terminal.say(line)
+    if out is not None:
+        write_durably(out, [figures, b"\n"])
+        terminal.wrote("figures", out)
+    terminal.say(*conclusion(found), f"took {found.seconds / found.rounds:.2g} s an update")
     if not found.passes:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def conclusion(found: Preflight) -> list[str]:
     """What it comes to, said as what it is."""
-    who = f"a simulated client of this recipe ({_rounds(found)})"
-    if not found.simulated:
-        who = f"these updates ({_rounds(found)})"
-    last = (
-        "That is what the attacks tried here read, not a guarantee: another attack, or other "
-        "randomness, may read more."
-    )
+    who = "a simulated client of this recipe" if found.simulated else "these updates"
+    who += f" ({_rounds(found)})"
     if found.answer == "ok":
-        return [f"ok: {who} would reveal less than the limits. {last}"]
-    lines = [
-        f"{e.name}: {'; '.join(e.beyond(found.limits))}"
-        for e in found.found
-        if e.answer(found.limits) == "too much"
-    ]
-    much = "too much" if lines else "not known"
-    lines += [
+        return [
+            f"ok: {who} would reveal less than the limits. That is what the attacks tried here "
+            "read, not a guarantee: another attack, or other randomness, may read more."
+        ]
+    answers = [(e, e.answer(found.limits)) for e in found.found]
+    much = [f"{e.name}: {'; '.join(e.beyond(found.limits))}" for e, a in answers if a == "too much"]
+    unknown = [
         f"{e.name}: not known: {e.unknown(found.limits)}"
-        for e in found.found
-        if e.doubt or e.answer(found.limits) == "not known"
+        for e, answer in answers
+        if e.doubt or answer == "not known"
     ]
-    lines += [f"not known: {why}" for why in found.unasked]
-    head = f"{much}: what {who} would reveal " + (
-        "is beyond the limits" if much == "too much" else "is not known, which proves no privacy"
-    )
+    unknown += [f"not known: {why}" for why in found.unasked]
+    head = f"not known: what {who} would reveal is not known, which proves no privacy"
+    if much:
+        head = f"too much: what {who} would reveal is beyond the limits"
     helps = "; ".join(c.words for c in found.smallest()) or "nothing that was tried is enough"
     changed = [f"Smallest change: {helps}"] if found.changes else []
-    return [*(f"- {line}" for line in lines), head, *changed]
+    return [*(f"- {line}" for line in (*much, *unknown)), head, *changed]
 
 
 def _rounds(found: Preflight) -> str:
@@ -114,53 +112,25 @@ def _rounds(found: Preflight) -> str:
 
 
 def _show(found: Preflight) -> None:
-    def share(value: float | None) -> str:
-        return "" if value is None else f"{value:.1%}"
-
-    terminal.table(
-        "secret,measured,interval,a guess,certain,bits a record,share,attack,answer".split(","),
-        [
-            (
-                e.name,
-                f"{e.value:.4g}",
-                f"{e.low:.4g} - {e.high:.4g}",
-                "" if e.guess is None else f"{e.guess:.4g}",
-                f"{e.certain} of {e.records}",
-                "" if e.bits is None else f"{e.bits:.3f}",
-                share(e.share),
-                e.attack,
-                e.answer(found.limits),
-            )
-            for e in found.found
-        ],
-        f"what the updates of {found.client} would reveal ({_rounds(found)}, "
-        f"{'simulated' if found.simulated else 'as given'})",
-    )
-    for note in found.notes:
-        terminal.say(f"- {note}")
-    if found.changes:
-        terminal.table(
-            ("change", "what is left", "below the limits"),
-            [(c.words, _left(c, found), _verdict(c, found)) for c in found.changes],
-            "what would help",
-        )
-
-
-def _left(change: Change, found: Preflight) -> str:
-    worst = replace(found, found=change.found).worst
-    bits = "" if worst.bits is None else f" {worst.bits:.3f} bits a record,"
-    return f"{worst.name}:{bits} {worst.certain} of {worst.records} certain"
-
-
-def _verdict(change: Change, found: Preflight) -> str:
-    words = {"ok": "yes", "too much": "no", "not known": "not known"}
-    return words[change.answer(found.limits)]
-
-
-def _plain(content: Any) -> Any:
-    """NaN, which is no JSON, becomes null."""
-    if isinstance(content, dict):
-        return {key: _plain(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_plain(value) for value in content]
-    return None if isinstance(content, float) and content != content else content
+    rows = []
+    for e in found.found:
+        measured = f"{e.value:.4g}", f"{e.low:.4g} - {e.high:.4g}"
+        guess = "" if e.guess is None else f"{e.guess:.4g}"
+        certain, bits = f"{e.certain} of {e.records}", "" if e.bits is None else f"{e.bits:.3f}"
+        share = "" if e.share is None else f"{e.share:.1%}"
+        answer = e.answer(found.limits)
+        rows.append((e.name, *measured, guess, certain, bits, share, e.attack, answer))
+    heads = "secret,measured,interval,a guess,certain,bits a record,share,attack,answer"
+    how = "simulated" if found.simulated else "as given"
+    title = f"what the updates of {found.client} would reveal ({_rounds(found)}, {how})"
+    terminal.table(heads.split(","), rows, title)
+    terminal.say(*(f"- {note}" for note in found.notes))
+    tried = []
+    for change in found.changes:
+        worst = replace(found, found=change.found).worst
+        bits = "" if worst.bits is None else f" {worst.bits:.3f} bits a record,"
+        left = f"{worst.name}:{bits} {worst.certain} of {worst.records} certain"
+        verdict = {"ok": "yes", "too much": "no"}.get(change.answer(found.limits), "not known")
+        tried.append((change.words, left, verdict))
+    if tried:
+        terminal.table(("change", "what is left", "below the limits"), tried, "what would help")

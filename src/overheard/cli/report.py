@@ -1,20 +1,19 @@
-"""``overheard report``: an audit as a page, as Markdown or for programs."""
+"""``overheard report`` and ``overheard compare``: audits as pages, and two side by side."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
 from overheard import terminal
-from overheard.cli.options import NoSeed, Out, argument, option, taking
+from overheard.cli.options import NoSeed, Out
 
 if TYPE_CHECKING:
-    from overheard.report.advice import Measured
+    from overheard.evaluation.compare import Compared
 
 
 class Format(StrEnum):
@@ -23,56 +22,103 @@ class Format(StrEnum):
     json = "json"
 
 
-@dataclass(frozen=True)
-class Options:
-    out: Out
-    audit_file: Path = argument("What an audit wrote.", metavar="AUDIT.json")
-    format: Format | None = option("Default: by the name of the file, else html.", None)
-    beside: list[Path] = option(
-        "Another audit of the same secrets, to compare with (repeat).", list
-    )
-    sweep: Path | None = option("Folder of a sweep: shows what would help, measured.", None)
-    show_records: bool = option(
-        "Name the rows of the records known beyond 99%, if the audit noted them.",
-        False,
-        "--show-records",
-    )
-    seed: NoSeed = None
-
-
-@taking(Options)
-def report(options: Options) -> None:
+def report(
+    audit_file: Annotated[Path, Argument(help="What an audit wrote.", metavar="AUDIT.json")],
+    out: Out,
+    format: Annotated[
+        Format | None, Option(help="Default: by the name of the file, else html.")
+    ] = None,
+    beside: Annotated[
+        list[Path], Option(help="Another audit of the same secrets, to compare with (repeat).")
+    ] = [],
+    sweep: Annotated[
+        Path | None, Option(help="Folder of a sweep: shows what would help, measured.")
+    ] = None,
+    show_records: Annotated[
+        bool, Option("--show-records", help="Name the rows of records known beyond 99%.")
+    ] = False,
+    seed: NoSeed = None,
+) -> None:
     """Write the report of an audit: one HTML file that opens offline, Markdown or JSON."""
     from overheard.evaluation.record import read_audit
     from overheard.report.digest import digest
     from overheard.report.html import write_new, write_report
     from overheard.report.markdown import render_markdown
+    from overheard.sweep.frontier import measured_by
 
-    audit, out, show_records = read_audit(options.audit_file), options.out, options.show_records
-    measured = measured_by(options.sweep) if options.sweep else []
-    known = {".md": Format.md, ".json": Format.json}
-    match options.format or known.get(out.suffix.lower(), Format.html):
-        case Format.md:
+    audit, measured = read_audit(audit_file), measured_by(sweep) if sweep else []
+    match format or out.suffix.lower().removeprefix("."):
+        case "md":
             write_new(out, render_markdown(audit, measured, show_records))
-        case Format.json:
+        case "json":
             content = json.dumps(digest(audit, show_records), indent=1, ensure_ascii=False)
             write_new(out, content + "\n")
         case _:
-            others = [read_audit(path) for path in options.beside]
-            write_report(audit, out, others, measured, show_records)
+            write_report(audit, out, [read_audit(path) for path in beside], measured, show_records)
     if show_records and not any(f.calibration and f.calibration.rows for f in audit.findings):
-        typer.echo(
-            "note: the audit holds no row numbers; run it again with --show-records", err=True
-        )
+        terminal.complain("note: the audit holds no row numbers; run it again with --show-records")
     terminal.wrote("report", out)
     terminal.emit({"report": str(out)})
 
 
-def measured_by(folder: Path) -> list[Measured]:
-    """A sweep's settings as the report shows them."""
-    from overheard.report.advice import Measured
-    from overheard.sweep.frontier import frontier
-    from overheard.sweep.table import read_rows
+def compare(
+    before: Annotated[Path, Argument(help="The audit before.", metavar="A.json")],
+    after: Annotated[Path, Argument(help="The audit after.", metavar="B.json")],
+    clients: Annotated[
+        bool, Option("--clients", help="Compare every client alone as well.")
+    ] = False,
+    anyway: Annotated[
+        bool, Option("--anyway", help="Compare although data, clients or threat differ.")
+    ] = False,
+    seed: NoSeed = None,
+) -> None:
+    """Show two audits side by side; exit 1 if leakage rose or what learned most before did not run
+    now, 2 if they cannot be compared.
 
-    names = [field.name for field in fields(Measured)]
-    return [Measured(**{n: getattr(p, n) for n in names}) for p in frontier(read_rows(folder))]
+    A rise counts when the interval of the difference excludes zero.
+    """
+    from overheard.evaluation.compare import HITS, TOGETHER, read_hits
+    from overheard.evaluation.compare import compare as compared
+    from overheard.evaluation.record import read_audit
+
+    one, other = read_audit(before), read_audit(after)
+    hits = read_hits(before.with_name(HITS), one), read_hits(after.with_name(HITS), other)
+    found = compared(one, other, clients, hits)
+    refused = bool(found.differs) and not (anyway and (found.rows or found.lost))
+    terminal.emit(found.to_dict() | {"comparable": not refused})
+    if refused:
+        remedy = "audit the same data and clients under the same threat model"
+        remedy += ", or add --anyway" if found.rows or found.lost else ""
+        terminal.complain(f"error: not comparable: {'; '.join(found.differs)}; {remedy}")
+        raise Exit(2)
+    if found.changed:
+        terminal.table(["setting", "before", "after"], found.changed, title="What was changed")
+    terminal.table(
+        ["secret", "client", "before", "by", "after", "by", "leaks more by", "interval", ""],
+        [_cells(row) for row in found.rows],
+        title=f"What leaks, strongest attack each; all rows' intervals hold at {TOGETHER:.0%}",
+    )
+    terminal.say(*(f"note: {n}" for n in (*found.differs, *found.cautions, *found.unpaired)))
+    risen = [
+        r.secret + (f" of {r.client}" if r.client else "") for r in found.rows if r.change == "rose"
+    ]
+    terminal.say(f"leakage rose: {', '.join(risen)}" if risen else "no rise of leakage was shown")
+    for line in found.lost:
+        terminal.complain(f"not measured now: {line}")
+    if risen or found.lost:
+        raise Exit(1)
+
+
+def _cells(row: Compared) -> list[str]:
+    from overheard.questions.question import metric_named
+
+    sides = (row.before, row.after)
+    if metric_named(row.metric).share:
+        values = [f"{s.value:.1%} ({s.low:.1%} - {s.high:.1%})" for s in sides]
+        more = f"{100 * row.difference:+.1f} points"
+        interval = f"{100 * row.low:+.1f} to {100 * row.high:+.1f}"
+    else:
+        values = [f"{s.value:.2g} ({s.low:.2g} - {s.high:.2g})" for s in sides]
+        more, interval = f"{row.difference:+.2g}", f"{row.low:+.2g} to {row.high:+.2g}"
+    before, after = zip(values, (side.attack for side in sides), strict=True)
+    return [row.secret, row.client or "all", *before, *after, more, interval, row.change]

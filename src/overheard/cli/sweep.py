@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from overheard import terminal
-from overheard.cli.options import argument, option, taking
 
 
-@dataclass(frozen=True)
-class Options:
-    config: Path = argument("TOML file that describes the sweep.")
-    out: Path = option("Folder of the results; an unfinished one goes on.")
-    workers: int = option("Processes, one thread each.", 1)
-    ray: str = option("Address of a Ray cluster to run on instead.", "")
-    again: bool = option("Run cells that failed, or of another version, again.", False, "--again")
-
-
-@taking(Options)
-def sweep(options: Options) -> None:
+def sweep(
+    config: Annotated[Path, Argument(help="TOML file that describes the sweep.")],
+    out: Annotated[Path, Option(help="Folder of the results; an unfinished one goes on.")],
+    workers: Annotated[int, Option(help="Processes, one thread each.")] = 1,
+    ray: Annotated[str, Option(help="Address of a Ray cluster to run on instead.")] = "",
+    again: Annotated[
+        bool, Option("--again", help="Run cells that failed, or of another version, again.")
+    ] = False,
+) -> None:
     """Record and audit a grid of federations; killed at any moment, the same command goes on."""
     from overheard.sweep.grid import read_sweep
+    from overheard.sweep.run import read_rows, write_table
     from overheard.sweep.run import sweep as run
-    from overheard.sweep.table import read_rows, write_table
 
-    described, out = read_sweep(options.config), options.out
+    described = read_sweep(config)
     with terminal.steps("cells") as show:
-        run(described, out, options.workers, options.ray, options.again, show)
+        run(described, out, workers, ray, again, show)
     rows = read_rows(out)
     failed = {row["cell"]: row["error"] for row in rows if row["error"]}
     for key, error in failed.items():
@@ -42,42 +39,29 @@ def sweep(options: Options) -> None:
 
 
 def frontier(
-    folder: Annotated[Path, typer.Argument(help="Folder of a sweep.")],
+    folder: Annotated[Path, Argument(help="Folder of a sweep.")],
     out: Annotated[
-        Path | None, typer.Option(help="The picture (SVG); default: in the sweep's folder.")
+        Path | None, Option(help="The picture (SVG); default: in the sweep's folder.")
     ] = None,
 ) -> None:
     """Draw leakage against utility, per defence, and say which settings are not dominated."""
     from overheard.files import replace_durably
     from overheard.sweep.frontier import draw
     from overheard.sweep.frontier import frontier as points_of
-    from overheard.sweep.table import read_described, read_rows
+    from overheard.sweep.run import read_described, read_rows
 
-    points = points_of(read_rows(folder))
-    columns = "secret,setting,worst attack,lift,bits a record,utility,not dominated".split(",")
-    terminal.table(
-        columns,
-        [
-            (
-                point.attribute or "membership",
-                point.name,
-                point.attack,
-                f"{point.leakage:.3f} ± {point.leakage_spread:.3f}",
-                "" if point.bits is None else f"{point.bits:.3f}",
-                f"{point.utility:.3f} ± {point.utility_spread:.3f}",
-                "decoder failed" if point.doubtful else "yes" if point.best else "",
-            )
-            for point in sorted(points, key=lambda p: (p.attribute, -p.utility, p.leakage))
-        ],
-    )
+    points, rows = points_of(read_rows(folder)), []
+    for p in sorted(points, key=lambda p: (p.attribute, -p.utility, p.leakage)):
+        lift, bits = f"{p.leakage:.3f} ± {p.leakage_spread:.3f}", f"{p.bits or 0:.3f}"
+        utility = f"{p.utility:.3f} ± {p.utility_spread:.3f}"
+        state = "decoder failed" if p.doubtful else "yes" if p.best else ""
+        known = "" if p.bits is None else bits
+        rows.append((p.attribute or "membership", p.name, p.attack, lift, known, utility, state))
+    columns = "secret,setting,worst attack,lift,bits a record,utility,not dominated"
+    terminal.table(columns.split(","), rows)
     picture = out or folder / "frontier.svg"
     replace_durably(picture, draw(points, folder.name).encode())
     terminal.wrote("picture", picture)
-    terminal.emit(
-        {
-            "picture": str(picture),
-            "sweep": read_described(folder).model_dump(mode="json"),
-            "command": f"overheard sweep {folder.name}.toml --out {folder.name}",
-            "points": [asdict(point) for point in points],
-        }
-    )
+    command = f"overheard sweep {folder.name}.toml --out {folder.name}"
+    about = {"command": command, "sweep": read_described(folder).model_dump(mode="json")}
+    terminal.emit({"picture": str(picture), "points": [asdict(p) for p in points], **about})

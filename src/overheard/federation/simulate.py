@@ -39,6 +39,14 @@ Progress = Callable[[int, int], None]
 
 def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, total: None) -> Path:
     """Run the federation and write its recording to ``out``; returns the path."""
+    run_rounds(plan, out, progress)
+    return Path(out)
+
+
+def run_rounds(
+    plan: Plan, out: str | Path, progress: Progress = lambda done, total: None
+) -> NetworkRounds | ProgramRounds:
+    """The same; returns what holds the model that would be sent next (``model``, ``sent``)."""
     training, seed, names = plan.config.training, plan.config.seed, list(plan.clients)
     about = {
         "data": plan.dataset.name,
@@ -66,7 +74,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
             chosen = participants(len(names), training.participation, seed, number)
             rounds.take(number, chosen, recorder)
             progress(number + 1, training.rounds)
-    return Path(out)
+    return rounds
 
 
 def participants(clients: int, share: float, seed: int, number: int) -> Who:

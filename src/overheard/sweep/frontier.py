@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from overheard.errors import FixConfig, FixData
 from overheard.questions.question import all_metrics, grouped
+from overheard.report.advice import Measured
 from overheard.report.svg import Mark, picture, scatter
-from overheard.sweep.cell import DETAILS, POOLED
-from overheard.sweep.table import Row
+from overheard.sweep.run import DETAILS, POOLED, TABLE, Result, read_rows
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,10 @@ FIXED = frozenset(
 """The table's own columns; the others are what the grid varies."""
 
 
-def frontier(rows: Iterable[Row]) -> list[Point]:
+def frontier(rows: Iterable[Result]) -> list[Point]:
     """The points of each secret, worst attack first chosen on the mean over seeds; ``best``: no
     other setting leaks less and is worth more."""
-    groups: dict[tuple[Any, ...], dict[str, list[Row]]] = {}
+    groups: dict[tuple[Any, ...], dict[str, list[Result]]] = {}
     rows = list(rows)
     for row in rows:
         metric = all_metrics().get(str(row.get("metric")))
@@ -70,52 +71,35 @@ def frontier(rows: Iterable[Row]) -> list[Point]:
         groups.setdefault(about, {}).setdefault(str(row.get("attack")), []).append(row)
     if not groups:
         raise FixConfig(f"no finished cell tells a lift over a guess: {_instead(rows)}")
-    points = []
-    for (defence, strength, varied, attribute), attacks in groups.items():
-        try:
-            points.append(_point(defence, strength, varied, attribute, attacks))
-        except OverflowError as error:
-            raise FixData(
-                f"{defence} {strength:g}: numbers too large for a mean over seeds; the training "
-                "diverged there: leave this setting out"
-            ) from error
+    points = [_point(about, attacks) for about, attacks in groups.items()]
     return [_marked(p, points) for p in points]
 
 
-def _point(
-    defence: str,
-    strength: float,
-    varied: tuple[tuple[str, Any], ...],
-    attribute: str,
-    attacks: Mapping[str, list[Row]],
-) -> Point:
-    worst = max(attacks, key=lambda a: fmean(r["lift"] for r in attacks[a]))
-    mine = attacks[worst]
-    lifts, worths = [max(r["lift"], 0.0) for r in mine], [r["utility"] for r in mine]
-    bits = [r["bits_gained"] for r in mine if r.get("bits_gained") is not None]
-    return Point(
-        defence,
-        strength,
-        varied,
-        worst,
-        attribute,
-        fmean(lifts),
-        stdev(lifts) if len(lifts) > 1 else 0.0,
-        fmean(bits) if bits else None,
-        fmean(worths),
-        stdev(worths) if len(worths) > 1 else 0.0,
-        str(mine[0].get("utility_is") or ""),
-        len({r["seed"] for r in mine}),
-        sum(r.get("flagged") or 0 for r in mine),
-    )
+def _point(about: tuple[Any, ...], attacks: Mapping[str, list[Result]]) -> Point:
+    defence, strength, varied, attribute = about
+    try:
+        worst = max(attacks, key=lambda a: fmean(r["lift"] for r in attacks[a]))
+        mine = attacks[worst]
+        lifts, worths = [max(r["lift"], 0.0) for r in mine], [r["utility"] for r in mine]
+        bits = [r["bits_gained"] for r in mine if r.get("bits_gained") is not None]
+        leakage, worth = ((fmean(x), stdev(x) if len(x) > 1 else 0.0) for x in (lifts, worths))
+    except OverflowError as error:
+        raise FixData(
+            f"{defence} {strength:g}: numbers too large for a mean over seeds; the training "
+            "diverged there: leave this setting out"
+        ) from error
+    name, seeds = str(mine[0].get("utility_is") or ""), len({r["seed"] for r in mine})
+    known, flagged = fmean(bits) if bits else None, sum(r.get("flagged") or 0 for r in mine)
+    about = (defence, strength, varied, worst, attribute)
+    return Point(*about, *leakage, known, *worth, name, seeds, flagged)
 
 
-def _instead(rows: list[Row]) -> str:
+def _instead(rows: list[Result]) -> str:
     """Why there is nothing to draw, and what to do."""
     others = sorted({f"{r.get('question')} ({r['metric']})" for r in rows if r.get("metric")})
     if others:
         return (
-            f"the findings are about {', '.join(others)}, which results.parquet holds; the "
+            f"the findings are about {', '.join(others)}, which {TABLE} holds; the "
             "frontier is drawn of an attribute or of membership"
         )
     failed = [r["error"] for r in rows if r.get("error")]
@@ -142,19 +126,19 @@ def draw(points: Sequence[Point], title: str = "") -> str:
     defences = list(dict.fromkeys(p.defence for p in points))
     charts = []
     for secret, mine in grouped(points, lambda p: p.attribute).items():
-        marks = [
-            Mark(
-                p.leakage,
-                p.utility,
-                p.utility - p.utility_spread,
-                p.utility + p.utility_spread,
-                p.name,
-                defences.index(p.defence),
-            )
-            for p in mine
-        ]
+        marks = []
+        for p in mine:
+            low, high = p.utility - p.utility_spread, p.utility + p.utility_spread
+            number = defences.index(p.defence)
+            marks.append(Mark(p.leakage, p.utility, low, high, p.name, number))
         worth = f"{mine[0].utility_is} of the global model"
         best = sorted((p.leakage, p.utility) for p in mine if p.best)
         caption = f"{secret or 'membership'}: {worth} against leakage (lift over the best guess)"
         charts.append((caption, scatter(marks, worth, best)))
     return picture(title, charts, defences)
+
+
+def measured_by(folder: Path) -> list[Measured]:
+    """A sweep's settings as a report shows them."""
+    names = [field.name for field in fields(Measured)]
+    return [Measured(**{n: getattr(p, n) for n in names}) for p in frontier(read_rows(folder))]

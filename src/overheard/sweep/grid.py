@@ -41,8 +41,6 @@ from overheard.foreign.files import read_toml
 from overheard.foreign.limits import check
 from overheard.programs.records import Spec
 
-CELL_FORMAT = 1
-
 
 class Setting(Spec):
     """One defence at one strength: what it changes in the base config, by dotted keys.
@@ -83,29 +81,23 @@ class SweepConfig(Spec):
 
 @dataclass(frozen=True)
 class Cell:
-    """One federation to record and audit; everything that its result depends on, and no more.
-
-    ``varied`` says which of the sweep's choices it is, for tables.
-    """
+    """One federation to record and audit. ``config``: it; ``varied``: which of the grid's values
+    it has, for tables; ``asked``: who listens, and what its result depends on beside the config."""
 
     config: dict[str, Any]
     varied: dict[str, Any]
     defence: str
     strength: float
-    seed: int
-    threat: str
-    attacks: tuple[str, ...]
-    clients: tuple[str, ...]
-    targets: tuple[str, ...]
-    holdout: float
-    ladder: bool = False
+    asked: dict[str, Any]
+
+    @property
+    def seed(self) -> int:
+        return int(self.config["seed"])
 
     @property
     def key(self) -> str:
         """The cell's address: the same for the same content, whatever the sweep around it."""
-        names = ("config", "threat", "attacks", "clients", "targets", "holdout")
-        content = {name: getattr(self, name) for name in names} | {"format": CELL_FORMAT}
-        content |= {"ladder": True} if self.ladder else {}
+        content = {"config": self.config, **self.asked}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -116,7 +108,10 @@ class Cell:
 
 
 def read_sweep(path: str | Path) -> SweepConfig:
-    return parse_sweep(located(read_toml(path), Path(path)), str(path))
+    content = read_toml(path)
+    if isinstance(base := content.get("base"), dict):
+        content["base"] = located(base, Path(path))
+    return parse_sweep(content, str(path))
 
 
 def parse_sweep(content: dict[str, Any], name: str = "sweep") -> SweepConfig:
@@ -129,25 +124,16 @@ def cells(sweep: SweepConfig) -> list[Cell]:
     found: dict[str, Cell] = {}
     wanted = prod(map(len, (sweep.setting, *sweep.grid.values(), sweep.seeds)))
     check("cells", wanted, "the sweep", FixConfig)
+    asked = sweep.model_dump(exclude={"base", "grid", "setting", "seeds"})
     for setting, values, seed in product(sweep.setting, product(*sweep.grid.values()), sweep.seeds):
         varied = dict(zip(sweep.grid, values, strict=True))
         config = copy.deepcopy(sweep.base)
-        for key, value in (varied | setting.change).items():
+        for key, value in (varied | setting.change | {"seed": seed}).items():
             _put(config, key, value)
-        config["seed"] = seed
-        cell = Cell(
-            parse_config(config, f"{setting.defence} {setting.strength:g}").model_dump(mode="json"),
-            varied,
-            setting.defence,
-            setting.strength,
-            seed,
-            setting.threat or sweep.threat,
-            setting.attacks or sweep.attacks,
-            sweep.clients,
-            sweep.targets,
-            sweep.holdout,
-            sweep.ladder,
-        )
+        federation = parse_config(config, f"{setting.defence} {setting.strength:g}")
+        own = {name: value for name in ("threat", "attacks") if (value := getattr(setting, name))}
+        name = (setting.defence, setting.strength)
+        cell = Cell(federation.model_dump(mode="json"), varied, *name, asked | own)
         found.setdefault(cell.key, cell)
     return list(found.values())
 

@@ -1,39 +1,283 @@
 """Run a sweep's cells, several at once, and keep each result the moment it is there.
 
-Only the process that was started writes results: ``DIR/sweep.json`` says what is swept,
-``DIR/cells/KEY.json`` is one finished cell, ``DIR/scratch/`` has the recordings of the cells that
-are being measured. Killed at any moment, the next call runs what is missing. A cell that fails is
-kept with its error, and the others go on.
+A cell is a federation, recorded; an adversary listens, and the model is tried on records that
+nobody trained on. Only the process that was started writes results: ``DIR/sweep.json`` says what is
+swept, ``DIR/cells/KEY.json`` is one finished cell, ``DIR/scratch/`` has the recordings of the cells
+that are being measured. Killed at any moment, the next call runs what is missing. A cell that fails
+is kept with its error, and the others go on.
+
+``DIR/results.csv`` is all of them as one table: a row for every cell, attack and question. Measured
+seconds stay in the cells' own files, so the same sweep gives the same table, bit for bit.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from overheard.data.dataset import Dataset
 from overheard.data.source import add_sources, added
-from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
-from overheard.files import sole_writer, write_durably
+from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording, OverheardError
+from overheard.files import replace_durably, sole_writer, write_durably
 from overheard.foreign.files import read_bounded, read_json
-from overheard.sweep.grid import Cell, SweepConfig, cells
+from overheard.programs.program import Program
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, encode
+from overheard.randomness import stream
+from overheard.sweep.grid import Cell, SweepConfig, cells, parse_sweep
 from overheard.workers import in_processes, on_cluster
 
+Array = NDArray[np.float64]
 Result = dict[str, Any]
-Scalar = float | int | str | None
+Progress = Callable[[str, int, int], None]
+SCRATCH, TABLE = "scratch", "results.csv"
+POOLED = tuple(
+    "attack question attribute metric value low high majority imputation lift clients".split()
+)
+DETAILS = ("bits_gained", "calibration_error", "balanced_accuracy")
+
+
+def sweep(
+    config: SweepConfig,
+    out: str | Path,
+    workers: int = 1,
+    ray: str = "",
+    again: bool = False,
+    progress: Progress = lambda what, done, total: None,
+) -> Path:
+    """Run every cell that ``out`` does not hold yet; returns ``out``.
+
+    ``workers`` processes on this machine, or a Ray cluster at the address ``ray``. ``again``: run
+    cells once more that failed before, or that another version of this package ran; without it such
+    cells are not mixed with new ones. A disk that is full ends the sweep; what is finished is kept,
+    and the next call goes on from there.
+    """
+    folder = Path(out)
+    wanted = cells(config)
+    if workers < 1:
+        raise FixConfig(f"{workers} workers cannot work; give at least one")
+    with _begun(folder, config):
+        left = [cell for cell in wanted if not _is_finished(_path(folder, cell), again)]
+        done = len(wanted) - len(left)
+        progress("", done, len(wanted))
+        try:
+            for result in _results(left, workers, ray, folder / SCRATCH):
+                text = json.dumps(result, indent=1, sort_keys=True, allow_nan=False) + "\n"
+                replace_durably(folder / "cells" / f"{result['key']}.json", text.encode())
+                done += 1
+                progress(str(result["name"]), done, len(wanted))
+        except OSError as error:
+            raise ChooseAnotherOutput(
+                f"{error.filename or folder}: cannot be written ({error.strerror or error}); "
+                f"{done} of {len(wanted)} cells are kept in {folder}: make room and give the same "
+                "command again"
+            ) from error
+    return folder
+
+
+def _results(cells: Sequence[Cell], workers: int, ray: str, scratch: Path) -> Iterator[Result]:
+    """Results as they come, of tasks of a Ray cluster or of processes here, one thread each.
+
+    ``scratch``: where these record; what a killed process leaves there, the next sweep removes.
+    """
+    if ray:
+        yield from on_cluster(run_cell, [(cell, None, added()) for cell in cells], ray)
+    elif workers == 1 or len(cells) < 2:
+        yield from (run_cell(cell, scratch) for cell in cells)
+    else:
+        calls = [(cell, scratch, added()) for cell in cells]
+        yield from in_processes(run_cell, calls, min(workers, len(cells)), "cell")
+
+
+@contextmanager
+def _begun(folder: Path, config: SweepConfig) -> Iterator[None]:
+    """The folder, begun or continued, with this process its only writer."""
+    about = (config.model_dump_json(indent=1) + "\n").encode()
+    described, scratch = folder / "sweep.json", folder / SCRATCH
+    (folder / "cells").mkdir(parents=True, exist_ok=True)
+    with sole_writer(folder, "another sweep"):
+        for part in (folder / "cells").glob("*.part"):
+            part.unlink()  # of a writer that was killed; nobody else writes here
+        shutil.rmtree(scratch, ignore_errors=True)
+        if not described.exists():
+            write_durably(described, [about])
+        elif read_bounded(described, "json_bytes") != about:
+            raise ChooseAnotherOutput(
+                f"{folder} holds another sweep; choose another folder, or give the same file"
+            )
+        try:
+            scratch.mkdir(mode=0o700)
+            yield
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+# ----------------------------------------------------------------------------------- one cell
+
+
+def run_cell(cell: Cell, scratch: Path | None = None, known: Sequence[str] = ()) -> Result:
+    """What a cell found, as plain JSON; an error of the cell is part of its result.
+
+    ``scratch``: the folder in which its recording lies while it is measured; by default the
+    system's. Its name is in no result. ``known``: the packages whose data sources whoever hands out
+    the cell knows.
+    """
+    for package in known:
+        add_sources(package)
+    begin = time.perf_counter()
+    about: Result = {"key": cell.key, "name": cell.name, "config": cell.config}
+    about |= {"version": version("overheard"), "seed": cell.seed}
+    with tempfile.TemporaryDirectory(
+        prefix="overheard-cell-", dir=scratch, ignore_cleanup_errors=True
+    ) as folder:
+        try:
+            found = _measured(cell, Path(folder))
+        except (OverheardError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+            found = {"error": f"{type(error).__name__}: {error}"}
+    text = json.dumps(found).replace(json.dumps(f"{folder}/")[1:-1], "")
+    return about | dict(json.loads(text)) | {"seconds": time.perf_counter() - begin}
+
+
+def _measured(cell: Cell, folder: Path) -> Result:
+    from overheard.evaluation.audit import AuditOptions, audit
+    from overheard.federation.federation import parse_config
+    from overheard.federation.plan import load_data, plan
+    from overheard.federation.simulate import NetworkRounds, run_rounds
+    from overheard.transcript.store import Recording
+    from overheard.transcript.threat import threat_named
+
+    config, asked = parse_config(cell.config), cell.asked
+    kept, held = hold_out(load_data(config), asked["holdout"], cell.seed)
+    ready = plan(config, kept)
+    ended = run_rounds(ready, folder / "run")
+    recording = Recording.open(folder / "run")
+    if isinstance(ended, NetworkRounds):
+        value, name = network_worth(ended.recipe, ended.model.astype(np.float64), held)
+    else:
+        bare = plan(config.model_copy(update={"defence": ()}), kept).told
+        assert not isinstance(bare, Recipe)
+        value, name = program_worth(recording, ended.program, ended.sent, bare, held)
+    who = (threat_named(asked["threat"]), asked["attacks"], asked["clients"], asked["targets"])
+    options = AuditOptions(seed=cell.seed, rounds=False, ladder=asked["ladder"])
+    record = audit(recording, *who, options)
+    broken = [f"{f.attack} on {f.client}: {f.reason}" for f in record.failed]
+    return {
+        **({"error": "; ".join(broken)} if broken else {}),
+        "utility": value,
+        "utility_is": name,
+        "findings": rows_of(record),
+        "skipped": sorted({f"{s.attack}: {s.reason}" for s in record.skipped}),
+        "notes": list(record.notes),
+    }
+
+
+def hold_out(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Records]:
+    """The dataset without, and the records with, a share of each client's records."""
+    names = dataset.records[dataset.client]
+    keys = stream(seed, "holdout").random(len(names))
+    _, which, sizes = np.unique(names, return_inverse=True, return_counts=True)
+    order = np.lexsort((keys, which))  # client by client, each in its random order
+    place = np.arange(len(names)) - np.repeat(sizes.cumsum() - sizes, sizes)
+    held = np.zeros(len(names), dtype=bool)
+    held[order] = place < np.repeat(np.round(share * sizes), sizes)
+    if not held.any() or held.all():
+        raise FixData(f"a holdout of {share:g} of {len(names)} records leaves one side empty")
+    return (
+        replace(dataset, records=dataset.records.take(~held)),
+        dataset.records.take(held).without(dataset.client),
+    )
+
+
+def network_worth(recipe: Recipe, model: Array, held: Records) -> tuple[float, str]:
+    """Accuracy of a classifier, share of explained variance of a regression; and which it is."""
+    from overheard.programs.losses import loss_named
+    from overheard.programs.networks import network
+
+    outputs = np.asarray(network(recipe).predict(model, encode(recipe.encoding, held)), np.float64)
+    return _score(outputs, recipe.target.encode(held), loss_named(recipe.loss).classes)
+
+
+def program_worth(
+    recording: Any, program: Program, sent: Any, bare: Program, held: Records
+) -> tuple[float, str]:
+    """The same of the model that a program would send next; where it makes none, how close its
+    last release is, over all clients, to what ``bare``, without defences, releases."""
+    outputs = program.predict(sent, held)
+    if outputs is not None:
+        return _score(outputs, program.target.encode(held), bool(program.target.classes))
+    entry, rng, truth = recording.rounds[-1], stream(0, "worth"), recording.truth()
+    ways = [key for key in entry.spans if key[0] != "sent"]
+    received, *released = recording.messages(entry, [("sent", ""), *ways])
+    true = _added([bare.respond(received, truth[c], rng) for c in entry.participants or ()])
+    found = _added(released)
+    off = sum(np.abs(a - b).sum() for a, b in zip(found, true, strict=True))
+    return 1 - float(off / max(sum(np.abs(b).sum() for b in true), 1e-300)), "closeness of tables"
+
+
+def _added(messages: list[Mapping[str, NDArray[Any]]]) -> list[Array]:
+    """The numbers of several messages, added up; what is not shown (below 0 in counts) is 0."""
+    kept = [[a for n, a in m.items() if not n.endswith("shown")] for m in messages]
+    hidden = [[np.where(a < 0, 0, a) if a.dtype.kind == "i" else a for a in one] for one in kept]
+    return [np.sum(parts, axis=0, dtype=np.float64) for parts in zip(*hidden, strict=True)]
+
+
+def _score(outputs: Array, labels: Array, classes: bool) -> tuple[float, str]:
+    if not classes:
+        left = float(np.mean((outputs[:, 0] - labels) ** 2))
+        return 1 - left / float(labels.var()), "r2"
+    chosen = (outputs[:, 0] > 0) if outputs.shape[1] == 1 else outputs.argmax(axis=1)
+    return float(np.mean(chosen == labels)), "accuracy"
+
+
+def rows_of(record: Any) -> list[Result]:
+    """One row per attack and question, over all clients, with what its findings say on average;
+    and of a ladder one per rung below the first, which is the audit itself."""
+    from overheard.evaluation.ladder import RUNGS
+
+    found, top = [], {"rung": RUNGS[0].name} if record.ladder else {}
+    for pooled in record.pooled:
+        same = (pooled.attack, pooled.attribute)
+        mine = [f for f in record.findings if (f.attack, f.attribute) == same]
+        flagged = sum(1 for f in mine if "flag" in f.details)
+        told = {key: getattr(pooled, key) for key in POOLED} | {"records": pooled.n}
+        for key in DETAILS:
+            values = [f.details.get(key) for f in mine]
+            numbers = all(isinstance(v, int | float) for v in values)
+            weights = [f.n for f in mine]
+            told[key] = float(np.average(values, weights=weights)) if numbers else None
+        found.append(top | told | {"flagged": flagged})
+    known = {pooled.attribute: pooled for pooled in record.pooled}
+    for rung in (r for r in record.ladder if not r.client and r.rung != RUNGS[0].name):
+        better = max(known[rung.attribute].majority or 0.0, rung.imputation or 0.0)
+        told = {key: getattr(known[rung.attribute], key) for key in POOLED}
+        told |= {key: getattr(rung, key) for key in ("rung", "attack", "value", "low", "high")}
+        told |= {"imputation": rung.imputation, "lift": rung.value - better, "records": rung.n}
+        found.append(told | {"flagged": int(bool(rung.flag))} | dict.fromkeys(DETAILS))
+    return found
+
+
+# ---------------------------------------------------------------------------------- the table
 
 
 class CellFinding(BaseModel):
     """A row of a cell's findings, as far as anybody computes with it."""
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
-    __pydantic_extra__: dict[str, Scalar] = Field(init=False)
+    __pydantic_extra__: dict[str, float | int | str | None] = Field(init=False)
 
     attack: str = ""
     question: str = ""
@@ -58,123 +302,25 @@ class CellResult(BaseModel):
     findings: list[CellFinding] = []
 
 
-Progress = Callable[[str, int, int], None]
-SCRATCH = "scratch"
+def _path(folder: Path, cell: Cell) -> Path:
+    return folder / "cells" / f"{cell.key}.json"
 
 
-def sweep(
-    config: SweepConfig,
-    out: str | Path,
-    workers: int = 1,
-    ray: str = "",
-    again: bool = False,
-    progress: Progress = lambda what, done, total: None,
-) -> Path:
-    """Run every cell that ``out`` does not hold yet; returns ``out``.
-
-    ``workers`` processes on this machine, or a Ray cluster at the address ``ray``. ``again``: run
-    cells once more that failed before, or that another version of this package ran;
-    without it such cells are not mixed with new ones. A disk that is full ends the sweep; what is
-    finished is kept, and the next call goes on from there.
-    """
-    folder = Path(out)
-    wanted = cells(config)
-    if workers < 1:
-        raise FixConfig(f"{workers} workers cannot work; give at least one")
-    with _sole_writer(folder, config):
-        finished = _finished(folder, wanted, again)
-        left = [cell for cell in wanted if cell.key not in finished]
-        done = len(finished)
-        progress("", done, len(wanted))
-        try:
-            for result in _results(left, workers, ray, folder / SCRATCH):
-                _keep(folder, result)
-                done += 1
-                progress(str(result["name"]), done, len(wanted))
-        except OSError as error:
-            raise ChooseAnotherOutput(
-                f"{error.filename or folder}: cannot be written ({error.strerror or error}); "
-                f"{done} of {len(wanted)} cells are kept in {folder}: make room and give the same "
-                "command again"
-            ) from error
-    return folder
+def _is_finished(path: Path, again: bool) -> bool:
+    if not path.exists():
+        return False
+    result = read_result(path)
+    other = result.get("version") != version("overheard")
+    if other and not again:
+        raise ChooseAnotherOutput(
+            f"{path.parents[1]} holds cells of another version of overheard; choose another "
+            "folder, or give --again to run those anew"
+        )
+    return not (again and (other or "error" in result))
 
 
-def measure(cell: Cell, scratch: Path | None, known: Sequence[str]) -> Result:
-    """`overheard.sweep.cell.run_cell`, imported where it runs: whoever hands out cells need not.
-
-    ``known``: the packages whose data sources whoever hands out the cell knows.
-    """
-    from overheard.sweep.cell import run_cell
-
-    for package in known:
-        add_sources(package)
-    return run_cell(cell, scratch)
-
-
-def _results(cells: Sequence[Cell], workers: int, ray: str, scratch: Path) -> Iterator[Result]:
-    """Results as they come, of tasks of a Ray cluster or of processes here, one thread each.
-
-    ``scratch``: where these record; what a killed process leaves there, the next sweep removes.
-    """
-    if ray:
-        yield from on_cluster(measure, [(cell, None, added()) for cell in cells], ray)
-    elif workers == 1 or len(cells) < 2:
-        yield from (measure(cell, scratch, ()) for cell in cells)
-    else:
-        calls = [(cell, scratch, added()) for cell in cells]
-        yield from in_processes(measure, calls, min(workers, len(cells)), "cell")
-
-
-@contextmanager
-def _sole_writer(folder: Path, config: SweepConfig) -> Iterator[None]:
-    """The folder, begun or continued, with this process its only writer."""
-    about = config.model_dump_json(indent=1) + "\n"
-    (folder / "cells").mkdir(parents=True, exist_ok=True)
-    with sole_writer(folder, "another sweep"):
-        for part in (folder / "cells").glob("*.part"):
-            part.unlink()  # of a writer that was killed; nobody else writes here
-        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
-        described = folder / "sweep.json"
-        if not described.exists():
-            write_durably(described, [about.encode()])
-        elif read_bounded(described, "json_bytes") != about.encode():
-            raise ChooseAnotherOutput(
-                f"{folder} holds another sweep; choose another folder, or give the same file"
-            )
-        try:
-            (folder / SCRATCH).mkdir(mode=0o700, exist_ok=True)
-            yield
-        finally:
-            shutil.rmtree(folder / SCRATCH, ignore_errors=True)
-
-
-def _finished(folder: Path, wanted: Sequence[Cell], again: bool) -> set[str]:
-    found = set()
-    for cell in wanted:
-        path = folder / "cells" / f"{cell.key}.json"
-        if not path.exists():
-            continue
-        result = read_result(path)
-        other = result.get("version") != version("overheard")
-        if again and (other or "error" in result):
-            path.unlink()
-        elif other:
-            raise ChooseAnotherOutput(
-                f"{folder} holds cells of another version of overheard; choose another folder, or "
-                "give --again to run those anew"
-            )
-        else:
-            found.add(cell.key)
-    return found
-
-
-def _keep(folder: Path, result: Result) -> None:
-    text = json.dumps(result, indent=1, sort_keys=True, allow_nan=False) + "\n"
-    write_durably(folder / "cells" / f"{result['key']}.json", [text.encode()])
-
-
-def read_result(path: Path) -> dict[str, Any]:
+def read_result(path: Path) -> Result:
+    """What a cell found."""
     content = read_json(path)
     try:
         return CellResult.model_validate(content).model_dump(exclude_unset=True)
@@ -184,3 +330,55 @@ def read_result(path: Path) -> dict[str, Any]:
         raise FixRecording(
             f"{path}: is not a cell's result: {where}: {first['msg']}; remove it"
         ) from error
+
+
+def read_rows(folder: str | Path) -> list[Result]:
+    """The table's rows, in the order of the sweep; cells that failed have an ``error``."""
+    root = Path(folder)
+    found: list[Result] = []
+    for cell in cells(read_described(root)):
+        if not _path(root, cell).exists():
+            continue
+        result = read_result(_path(root, cell))
+        shared = {"cell": cell.key, "defence": cell.defence, "strength": cell.strength}
+        shared |= {"seed": cell.seed, **{key: _plain(value) for key, value in cell.varied.items()}}
+        names = ("utility", "utility_is", "error", "version")
+        shared |= {name: result.get(name) for name in names}
+        found += [shared | finding for finding in result.get("findings", [{}])] or [shared]
+    if not found:
+        raise FixConfig(f"{root}: no cell is finished yet; run `overheard sweep` first")
+    return found
+
+
+def write_table(folder: str | Path) -> Path:
+    """The table from the finished cells; an older one is replaced as a whole."""
+    rows, path, text = read_rows(folder), Path(folder) / TABLE, io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = csv.DictWriter(text, names, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    try:
+        replace_durably(path, text.getvalue().encode())
+    except OSError as error:
+        raise ChooseAnotherOutput(
+            f"{path}: cannot be written ({error.strerror or error}); the cells are kept: make room "
+            "and give the same command again"
+        ) from error
+    return path
+
+
+def read_described(root: Path) -> SweepConfig:
+    """What the sweep of this folder is."""
+    path = root / "sweep.json"
+    try:
+        content = read_json(path)
+    except FixRecording as error:
+        raise FixConfig(f"{error}; is {root} the folder of a sweep?") from error
+    if not isinstance(content, Mapping):
+        raise FixConfig(f"{path}: does not describe a sweep")
+    return parse_sweep(dict(content), str(path))
+
+
+def _plain(value: Any) -> Any:
+    """Values that a cell of a table can hold; lists and tables as JSON."""
+    return value if isinstance(value, str | int | float | bool) else json.dumps(value)

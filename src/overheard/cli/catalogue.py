@@ -1,0 +1,136 @@
+"""What there is: ``overheard attacks``, ``overheard data list`` and ``overheard doctor``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from overheard import terminal
+from overheard.cli.options import NoSeed
+
+data = typer.Typer(no_args_is_help=True, help="List the data sources.")
+
+
+@data.callback()
+def _data() -> None:
+    """Without this, typer would take the one command below for `data` itself."""
+
+
+@data.command("list", epilog="Example: `overheard data list`")
+def list_sources() -> None:
+    """List the data sources: what, licence, origin, where they are."""
+    from overheard.data.source import sources
+
+    rows = [asdict(k) | {"where": k.where} for k in sources().values()]
+    heads = ["name", "what", "licence", "origin", "where"]
+    terminal.table(["source", *heads[1:]], [[r[h] for h in heads] for r in rows], wide=True)
+    terminal.emit(rows)
+
+
+def attacks(
+    name: Annotated[
+        str | None, typer.Argument(help="One attack, to be explained; leave out for the list.")
+    ] = None,
+    seed: NoSeed = None,
+) -> None:
+    """List the attacks, or explain one: what it does, by which equation, what it must know."""
+    import inspect
+
+    from overheard.attacks import all_attacks, attack_named
+    from overheard.report.references import title
+
+    if name is None:
+        every = [_facts(attack) for attack in all_attacks().values()]
+        listed = [(f["name"], f["question"], f["paper"], ", ".join(f["needs"])) for f in every]
+        terminal.table(["attack", "question", "paper", "needs"], listed)
+        terminal.say("overheard attacks NAME explains one")
+        terminal.emit(every)
+        return
+    attack = type(attack_named(name))
+    facts = _facts(attack)
+    terminal.emit(facts)
+    terminal.say(f"{facts['name']}: {facts['words']}")
+    settings = (inspect.getdoc(attack) or "").partition("Settings:")[2]
+    rows = [
+        ("question", facts["question"].replace("_", " ")),
+        ("paper", title(facts["paper"])),
+        ("equation", facts["equation"] or "none: it only guesses"),
+        ("needs", ", ".join(facts["needs"])),
+        ("uses if granted", ", ".join(facts["uses"]) or "nothing more"),
+        ("threat models", ", ".join(facts["threats"]) or "none grants all of it by itself"),
+        ("runs", "only with --slow or by name" if facts["slow"] else "in every audit"),
+        *([("settings", " ".join(settings.split()))] if settings else []),
+        ("try", f"overheard audit RUN --attack {facts['name']} --out DIR"),
+    ]
+    terminal.table(["", facts["name"]], rows)
+
+
+def _facts(attack: Any) -> dict[str, Any]:
+    from overheard.attacks import equation, is_slow, words
+    from overheard.transcript.threat import who_grants
+
+    threats = [set(who_grants(kind)) for kind in attack.needs]
+    return {
+        "name": attack.name,
+        "question": attack.question,
+        "paper": attack.paper,
+        "words": words(attack),
+        "equation": equation(attack),
+        "needs": sorted(kind.name for kind in attack.needs),
+        "uses": sorted(kind.name for kind in getattr(attack, "uses", ())),
+        "threats": sorted(set.intersection(*threats)) if threats else [],
+        "slow": is_slow(attack),
+    }
+
+
+def doctor(seed: NoSeed = None) -> None:
+    """Print what is installed and which data are found; exit 1 if something needed is missing."""
+    import os
+    import platform
+    import re
+    import sys
+    from importlib.metadata import requires
+
+    from overheard.attacks import all_attacks
+    from overheard.data.source import sources
+    from overheard.foreign.limits import LIMITS, limit, variable
+
+    core, extras = {"overheard": _version("overheard")}, dict[str, dict[str, str | None]]()
+    for line in requires("overheard") or ():
+        name, _, condition = line.partition(";")
+        name = re.split(r"[^\w.-]", name)[0]
+        of = re.search(r"extra == .(\w+)", condition)
+        (extras.setdefault(of[1], {}) if of else core)[name] = _version(name)
+    about = {"python": platform.python_version(), "platform": platform.platform()}
+    data, attacks = {n: s.where for n, s in sources().items()}, len(all_attacks())
+    limits = {name: limit(name) for name in LIMITS}
+    installed = {"packages": core, "extras": extras, "data": data}
+    terminal.emit(about | installed | {"attacks": attacks, "limits": limits})
+    rows = [
+        ("python", f"{about['python']} ({sys.executable})"),
+        ("platform", f"{about['platform']}, {os.cpu_count()} cores"),
+        ("attacks", f"{attacks} found"),
+        *((name, version or "MISSING") for name, version in core.items()),
+    ]
+    terminal.table(["this machine", ""], rows)
+    states = []
+    for extra, there in extras.items():
+        state = "installed" if all(there.values()) else f"pip install 'overheard[{extra}]'"
+        states.append((extra, state, ", ".join(f"{n} {v or 'missing'}" for n, v in there.items())))
+    terminal.table(["extra", "state", "packages"], states)
+    terminal.table(["data", "where"], list(data.items()))
+    bounds = [(n, f"{limit(n)} {k.unit}", k.about, variable(n)) for n, k in LIMITS.items()]
+    terminal.table(["limit on strangers' files", "at most", "of", "set by"], bounds)
+    if not all(core.values()):
+        raise typer.Exit(1)
+
+
+def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,166 @@
+"""``overheard init``: what an audit needs and no listener hears, found by replay or to fill in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from overheard import terminal
+from overheard.cli.options import TrustCode
+
+if TYPE_CHECKING:
+    from overheard.identify.recording import Found
+    from overheard.transcript.store import Recording
+
+
+def init(
+    run: Annotated[Path, Argument(help="A recording without side knowledge.")],
+    data: Annotated[
+        Path | None,
+        Option(help="Table of the clients' records: how they trained is then found by replay."),
+    ] = None,
+    client: Annotated[str, Option(help="Its column that says whose record it is.")] = "client",
+    target: Annotated[str, Option(help="Its column that the model predicts.")] = "label",
+    secret: Annotated[list[str], Option(help="Its column to ask about (repeat).")] = [],
+    drop: Annotated[
+        list[str], Option(help="Its column that is no input of the model (repeat).")
+    ] = [],
+    model: Annotated[
+        str,
+        Option(help='"package.module:function" of a torch module that is more than dense layers.'),
+    ] = "",
+    trust_code: TrustCode = False,
+) -> None:
+    """Write audit.toml into a recording: what an audit still needs.
+
+    With --data the recording is asked itself: model, scaling of columns, loss, optimiser, rate,
+    batch size and epochs are tried by replaying the clients' records, ranked, and the best written.
+    Without, the file is to be filled in. --model needs --trust-code.
+    """
+    if data is None:
+        from overheard.recorders.template import write_template
+
+        file = write_template(run)
+        terminal.wrote("fill in", file)
+        content: dict[str, Any] = {"template": str(file)}
+    else:
+        table = {"source": "file", "path": str(data.resolve()), "client": client, "target": target}
+        given = {"data": {**table, "drop": drop}, "audit": {"attributes": secret}}
+        given |= {"model": {"factory": model}} if model else {}
+        file, content = _identified(run, data, given, trust_code)
+    terminal.say(f"next       overheard audit {run} --with {file} --out {run}-audit")
+    terminal.emit(content)
+
+
+def _identified(
+    run: Path, table: Path, given: dict[str, Any], trust_code: bool
+) -> tuple[Path, dict[str, Any]]:
+    """Find out how the clients trained, show it and write it; what is told of it as JSON."""
+    import os
+    import tempfile
+
+    from overheard.errors import ChooseAnotherOutput, FixConfig
+    from overheard.files import write_durably
+    from overheard.identify.recording import identify
+    from overheard.recorders.describe import written
+    from overheard.recorders.template import BESIDE
+    from overheard.transcript.store import Recording
+
+    recording, file = Recording.open(run), run / BESIDE
+    if recording.describes_itself:
+        raise FixConfig(f"{run}: describes itself already: `overheard audit {run}`")
+    if not recording.rounds:
+        raise FixConfig(f"{run}: no round was recorded; there is nothing to describe")
+    if file.exists():
+        raise ChooseAnotherOutput(f"{file} exists already; remove it to find it anew")
+    with tempfile.TemporaryDirectory() as work, terminal.waiting("trying recipes by replay"):
+        found = identify(recording, given, Path(work), trust_code)
+    path = os.path.relpath(table.resolve(), run.resolve())
+    also = {"also_fits": tuple(other.words for other in found.open)}
+    told, said = found.description, remarks(found)
+    told = told.model_copy(
+        update={
+            "data": told.data.model_copy(update={"path": path}),
+            "audit": told.audit.model_copy(update=also),
+        }
+    )
+    write_durably(file, [written(told, said)])
+    best = found.ranking[0]
+    rows = [
+        (f.words, f"{f.evidence - best.evidence:.1f}", f"{f.residual:.1e}") for f in found.ranking
+    ]
+    numbers = ["log evidence", "residual"]
+    terminal.table(["recipe", *numbers], rows, "recipes that explain the messages", numbers)
+    for line in said[1:]:
+        (terminal.complain if line.startswith("NONE") else terminal.say)(line)
+    terminal.wrote("wrote", file)
+    content = {"audit": str(file), "found": best.words, "fits": found.explained}
+    return file, content | {"open": [f.words for f in found.open]}
+
+
+def remarks(found: Found) -> list[str]:
+    """What was found and how sure that is, in words."""
+    best, checked = found.ranking[0], [r for r in found.fits if r.outcome != "cannot be checked"]
+    said = [f"Found by replaying the clients' records: {best.words}."]
+    if found.description.clients:
+        said.append("Who is who was found by replay, too: see [clients].")
+    if found.explained:
+        said.append(f"The messages of {len(checked)} clients are what their records lead to so.")
+    elif found.unfit:
+        said.append(
+            f"NONE FITS: of the recipes tried this one comes closest and leaves {best.residual:.2g}"
+            f" of the messages' squares; {len(found.unfit)} of {len(checked)} clients did not train"
+            " so. Correct what is wrong here: an audit under it is not measured."
+        )
+    else:
+        said.append("No client could be checked under it.")
+    if found.open:
+        said.append("Still open, as the messages are explained as well by:")
+        said += [f"    {other.words}" for other in found.open]
+    said.append("Not tried: weight decay, clipped gradients, FedProx, defences, dropout.")
+    return said
+
+
+def described(
+    run: Path, given: Path | None, trust_code: bool, work: Path, beside: Path
+) -> Recording:
+    """The recording; what the TOML file adds lies in ``work`` for the time being.
+
+    ``beside``: the folder that may hold that file; the recording's, or that of the damaged one
+    of which ``run`` is what is left.
+    """
+    import shutil
+
+    from overheard.errors import FixConfig, GrantKnowledge
+    from overheard.federation.federation import read_config
+    from overheard.foreign.shown import short
+    from overheard.recorders.describe import describe
+    from overheard.recorders.template import BESIDE
+    from overheard.transcript.store import Recording
+
+    recording, file = Recording.open(run), given or beside / BESIDE
+    if not recording.rounds:
+        raise FixConfig(f"{run}: no round was recorded; there is nothing to audit")
+    if recording.describes_itself:
+        if given is not None:
+            raise FixConfig(f"{run}: describes itself already; leave --with {given} out")
+        return recording
+    if given is None and not file.is_file():
+        raise FixConfig(
+            f"{run}: has no training recipe, without which nothing can be scored; `overheard init "
+            f"{run}` writes {file} for you to fill in"
+        )
+    folder = work / "described"
+    shutil.rmtree(folder, ignore_errors=True)  # of an audit that was stopped here
+    description = read_config(file, recorded=True, confined=given is None)
+    if trust_code and given is None and (code := description.model.code()):
+        raise GrantKnowledge(
+            f"{file}: came with the recording and names code to import "
+            f"({short(code[0])}); --trust-code does not cover a file that you "
+            f"did not give: if you wrote or checked it, say so with --with {file}"
+        )
+    for remark in describe(recording, description, folder, trust_code and given is not None):
+        terminal.complain(remark)
+    return recording.described_in(folder)

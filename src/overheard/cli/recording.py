@@ -1,0 +1,115 @@
+"""Recordings: ``overheard simulate``, ``import``, ``verify`` and ``share``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Exit, Option
+
+from overheard import terminal
+from overheard.cli.options import Config, Grant, NoSeed, Out, Run, Seed, Threat
+
+if TYPE_CHECKING:
+    from overheard.federation.federation import Federation
+
+
+def simulate(config: Config, out: Out, seed: Seed = None) -> None:
+    """Run a federation on this machine and record everything that it sends."""
+    from overheard.federation.federation import read_config
+
+    record(read_config(config), out, seed)
+    terminal.wrote("recording", out)
+    terminal.say(f"next       overheard audit {out} --out {out}-audit")
+    terminal.emit({"recording": str(out)})
+
+
+def record(federation: Federation, out: Path, seed: int | None) -> Federation:
+    """Simulate the federation, with another seed if one is given; returns what was simulated."""
+    from overheard.federation.plan import plan
+    from overheard.federation.simulate import simulate as run
+
+    if seed is not None:
+        federation = federation.model_copy(update={"seed": seed})
+    with terminal.waiting("reading the data"):
+        ready = plan(federation)
+    with terminal.progress() as bar:
+        task = bar.add_task("recording rounds", total=federation.training.rounds)
+        run(ready, out, lambda done, total: bar.update(task, completed=done, total=total))
+    return federation
+
+
+def import_checkpoints(
+    folder: Annotated[Path, Argument(help="Folder of safetensors checkpoints.")],
+    out: Out,
+    pattern: Annotated[
+        Path | None,
+        Option(
+            help="TOML file that says how files are named. Default: sent = "
+            '"round_{round}/global.safetensors", returned = '
+            '"round_{round}/{client}.safetensors". Also: sent_is = "after" if the global file '
+            "is what the round ended in, payload, [weights]."
+        ),
+    ] = None,
+) -> None:
+    """Make a recording of a folder of checkpoints."""
+    from overheard.recorders.folder import import_folder, read_pattern
+
+    with terminal.waiting("reading checkpoints"):
+        rounds = import_folder(folder, out, None if pattern is None else read_pattern(pattern))
+    terminal.wrote("recording", out)
+    terminal.say(f"rounds     {rounds}", f"next       overheard init {out}")
+    terminal.emit({"recording": str(out), "rounds": rounds})
+
+
+def verify(run: Run, seed: NoSeed = None) -> None:
+    """Check every byte of a recording against its index; exit 1 if anything is wrong."""
+    from overheard.transcript.verify import verify as check
+
+    with terminal.waiting("checking every byte"):
+        found = check(run)
+    for line in found.problems:
+        terminal.complain(f"damaged: {line}")
+    for line in found.unfinished:
+        terminal.complain(f"unfinished: {line}")
+    state = "sound" if found.sound else "damaged" if found.problems else "unfinished"
+    terminal.say(f"{run}: {state} ({found.files} files, {found.rounds} rounds)")
+    terminal.emit({"recording": str(run), "state": state, "problems": list(found.problems)})
+    if not found.sound:
+        raise Exit(1)
+
+
+def share(
+    run: Run,
+    target: Annotated[str, Option(help="The one secret that may be asked about.")],
+    out: Out,
+    threat: Threat = "eavesdropper",
+    grant: Grant = [],
+    client: Annotated[
+        list[str], Option(help="Client whose link to share (repeat); default: all.")
+    ] = [],
+    keep: Annotated[
+        list[str], Option(help="Column to keep although another target asks about it (repeat).")
+    ] = [],
+    seed: NoSeed = None,
+) -> None:
+    """Write what may be handed on of a recording: one target, one threat model, no truth, no seed.
+
+    A recording without `truth/` is not that: each target's public records hold the other secrets.
+    What the messages themselves give away stays in them.
+    """
+    from dataclasses import asdict
+
+    from overheard.transcript.share import share as write
+    from overheard.transcript.store import Recording
+    from overheard.transcript.threat import granting_named, threat_named
+
+    adversary = granting_named(threat_named(threat), grant)
+    with terminal.waiting("copying what may be shared"):
+        shared = write(Recording.open(run), target, adversary, out, client, keep)
+    terminal.wrote("shared", out)
+    terminal.say(f"holds      {', '.join(shared.kinds) or 'no side knowledge'}")
+    terminal.say(f"clients    {len(shared.clients)}")
+    for remark in shared.remarks:
+        terminal.complain(f"note: {remark}")
+    terminal.emit(asdict(shared) | {"shared": str(out), "holds": shared.kinds})
