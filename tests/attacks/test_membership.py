@@ -31,8 +31,7 @@ from overheard.transcript.knowledge import (
     LocalTraining,
     PublicRecords,
 )
-from overheard.transcript.side import MEMBER_COLUMN
-from overheard.transcript.store import Recording
+from overheard.transcript.store import MEMBER_COLUMN, Recording
 from overheard.transcript.target import membership
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch, observe

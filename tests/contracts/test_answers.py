@@ -20,8 +20,7 @@ from overheard.attacks import all_attacks
 from overheard.errors import DeclareKnowledge
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import KINDS
-from overheard.transcript.side import MEMBER_COLUMN, SideWriter
-from overheard.transcript.store import Recording
+from overheard.transcript.store import MEMBER_COLUMN, Recording, SideWriter
 from overheard.transcript.target import Target
 from overheard.transcript.threat import SERVER
 from overheard.transcript.view import View, launch, observe

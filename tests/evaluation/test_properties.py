@@ -23,8 +23,7 @@ from overheard.report.svg import suspects as draw
 from overheard.report.verdict import verdicts
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import RoundSum, Sums
-from overheard.transcript.side import POSITIVE_COLUMN
-from overheard.transcript.store import Recording
+from overheard.transcript.store import POSITIVE_COLUMN, Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 from overheard.transcript.view import View

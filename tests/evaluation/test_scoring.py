@@ -14,7 +14,7 @@ from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel, Membership
 from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import PublicRecords
-from overheard.transcript.side import MEMBER_COLUMN
+from overheard.transcript.store import MEMBER_COLUMN
 from overheard.transcript.target import LABEL, LOCAL_MODEL, Target, attribute
 from overheard.transcript.threat import SERVER
 from overheard.transcript.view import observe

@@ -21,8 +21,7 @@ from overheard.transcript.knowledge import (
     TargetRecord,
 )
 from overheard.transcript.messages import update_of
-from overheard.transcript.side import POSITIVE_COLUMN
-from overheard.transcript.store import Recording
+from overheard.transcript.store import POSITIVE_COLUMN, Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import observe

@@ -23,7 +23,7 @@ from overheard.errors import OverheardError
 from overheard.foreign.files import parse_json
 from overheard.programs.trees import read_growing, read_model
 from overheard.recorders.folder import read_arrays as read_checkpoint
-from overheard.transcript.side import read_tables
+from overheard.transcript.store import read_tables
 
 pytestmark = pytest.mark.slow
 

@@ -37,8 +37,7 @@ from overheard.transcript.guess import (
 )
 from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import AttributeDomain, Sums
-from overheard.transcript.side import MEMBER_COLUMN
-from overheard.transcript.store import Recording
+from overheard.transcript.store import MEMBER_COLUMN, Recording
 from overheard.transcript.target import Target, attribute, chosen_targets, targets_in
 from overheard.transcript.view import View
 

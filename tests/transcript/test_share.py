@@ -21,8 +21,7 @@ from overheard.programs.records import Records
 from overheard.randomness import stream
 from overheard.transcript.knowledge import BatchOrder, CandidatePool, Labels, Link, PublicRecords
 from overheard.transcript.share import share
-from overheard.transcript.side import SideHeader, SideWriter
-from overheard.transcript.store import Recording
+from overheard.transcript.store import Recording, SideHeader, SideWriter
 from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER, ISOLATING_SERVER, SECURE_SERVER, THREATS
 from overheard.transcript.verify import salvage, verify

@@ -21,8 +21,7 @@ from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecordi
 from overheard.foreign.tables import pack_columns
 from overheard.programs.records import Records
 from overheard.transcript.ledger import INDEX
-from overheard.transcript.side import read_tables, write_tables
-from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.store import Recorder, Recording, read_tables, write_tables
 from overheard.transcript.verify import verify
 
 pytestmark = pytest.mark.slow

@@ -30,8 +30,7 @@ from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import AttributePrior, Labels, Link
-from overheard.transcript.side import MEMBER_COLUMN
-from overheard.transcript.store import Recording
+from overheard.transcript.store import MEMBER_COLUMN, Recording
 from overheard.transcript.target import attribute, membership
 from overheard.transcript.threat import ISOLATING_SERVER, SERVER
 from overheard.transcript.view import Attack, View, launch, observe

@@ -62,7 +62,7 @@ from overheard.transcript.knowledge import (
     TargetRecord,
 )
 from overheard.transcript.messages import check_client
-from overheard.transcript.side import MEMBER_COLUMN, POSITIVE_COLUMN, SideWriter
+from overheard.transcript.store import MEMBER_COLUMN, POSITIVE_COLUMN, SideWriter
 from overheard.transcript.target import LABEL, attribute, client_property, membership
 
 Network = Dense | LeNet | Module

@@ -30,8 +30,7 @@ from overheard.recorders.describe import describe
 from overheard.recorders.recorder import Recorder
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import Link
-from overheard.transcript.side import SideHeader, SideWriter
-from overheard.transcript.store import Recording
+from overheard.transcript.store import Recording, SideHeader, SideWriter
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import observe

@@ -13,7 +13,7 @@ from overheard.evaluation.baselines import majority_share
 from overheard.evaluation.scoring import Case, Posterior, Scored, Scorer
 from overheard.questions.question import ACCURACY, Question
 from overheard.transcript.guess import Membership
-from overheard.transcript.side import MEMBER_COLUMN
+from overheard.transcript.store import MEMBER_COLUMN
 from overheard.transcript.target import joined
 from overheard.transcript.view import Attack
 

@@ -21,7 +21,7 @@ from overheard.questions.question import Metric, Question
 from overheard.randomness import stream
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import Sums
-from overheard.transcript.side import POSITIVE_COLUMN
+from overheard.transcript.store import POSITIVE_COLUMN
 from overheard.transcript.view import Attack
 
 Flags = NDArray[np.bool_]

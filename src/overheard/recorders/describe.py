@@ -33,8 +33,7 @@ from overheard.recorders.template import recorded_model, wire_layout
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.messages import releases_arrays
-from overheard.transcript.side import SideHeader, SideWriter
-from overheard.transcript.store import Recording
+from overheard.transcript.store import Recording, SideHeader, SideWriter
 from overheard.transcript.view import in_the_clear
 
 

@@ -24,8 +24,7 @@ from overheard.foreign.shown import first_error
 from overheard.programs.program import Program, Told, program_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
-from overheard.transcript.side import SideWriter
-from overheard.transcript.store import Recording
+from overheard.transcript.store import Recording, SideWriter
 from overheard.transcript.target import Target
 
 GROUP = "overheard.knowledge"
