@@ -209,7 +209,7 @@ def test_a_hostile_description_is_refused(federation: Path, names: Any) -> None:
     writer = LedgerWriter(federation / "described" / "side")
     writer.append({"kind": "header", "wire": recording.digest, "names": names, "about": {}})
     writer.close()
-    with pytest.raises(FixRecording, match=r"one name|is not allowed|its header needs"):
+    with pytest.raises(FixRecording, match=r"one name|is not allowed|its header: names"):
         recording.described_in(federation / "described")
 
 

@@ -190,7 +190,8 @@ def test_a_pool_is_in_another_order_too(run: Recording, tmp_path: Path) -> None:
 def test_what_speaks_of_the_rows_by_their_place_is_left_out(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run")
     knowing = EAVESDROPPER.granting(BatchOrder)
-    with SideWriter(tmp_path / "more", SideHeader(run.digest, {}, run.about)) as writer:
+    header = SideHeader(wire=run.digest, names={}, about=run.about)
+    with SideWriter(tmp_path / "more", header) as writer:
         for name, content, key in run.described("attribute.s"):
             writer.side(name, content, key)
         writer.side("BatchOrder", {c: {"seeds": [0]} for c in run.clients}, "attribute.s")

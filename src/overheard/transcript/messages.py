@@ -228,7 +228,7 @@ def _possible(layout: Layout) -> Layout:
     return layout
 
 
-_Client = Annotated[StrictStr, AfterValidator(_named)]
+ClientName = Annotated[StrictStr, AfterValidator(_named)]
 _Side = Annotated[StrictInt, Field(ge=0, le=MAX_SIDE)]
 _Array = tuple[
     Annotated[StrictStr, Field(max_length=MAX_NAME)],
@@ -248,8 +248,8 @@ class _Line(BaseModel):
     size: StrictInt
     layout: _Layout
     messages: list[tuple[_Way, _Who] | tuple[_Way, _Who, _Layout]]
-    weights: dict[_Client, Annotated[StrictFloat, Field(ge=0, le=MAX_SIDE)]]
-    participants: list[_Client] | None = []
+    weights: dict[ClientName, Annotated[StrictFloat, Field(ge=0, le=MAX_SIDE)]]
+    participants: list[ClientName] | None = []
 
 
 def parse_round(folder: Path, entry: Entry, free: bool = True) -> Round:

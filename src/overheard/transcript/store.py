@@ -20,12 +20,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, StrictStr, ValidationError
 
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.files import refuse_existing
 from overheard.foreign.files import parse_json
 from overheard.foreign.limits import check
-from overheard.foreign.shown import short
+from overheard.foreign.shown import first_error, short
 from overheard.foreign.tables import pack_columns, unpack_columns
 from overheard.programs.records import Records, as_column
 from overheard.transcript.ledger import (
@@ -41,6 +42,7 @@ from overheard.transcript.messages import (
     PAYLOADS,
     TOTAL,
     Arrays,
+    ClientName,
     Key,
     Round,
     check_client,
@@ -58,21 +60,16 @@ MEMBER_COLUMN = "__member__"  # in truth/ only
 POSITIVE_COLUMN = "__positive__"  # in truth/ only
 
 
-@dataclass(frozen=True)
-class SideHeader:
+class SideHeader(BaseModel):
     """What side knowledge that was made elsewhere is about.
 
     ``wire``: the digest of the last line of the messages' index. ``names``: a client's name in the
     messages to its name here, where they differ. ``about``: in place of the messages' own.
     """
 
-    wire: str
-    names: Mapping[str, str]
-    about: Mapping[str, Any]
-
-    def entry(self) -> Entry:
-        """The first line of the index of ``side/``."""
-        return {"kind": "header", "wire": self.wire, "names": self.names, "about": self.about}
+    wire: StrictStr
+    names: dict[ClientName, ClientName] = {}
+    about: dict[str, Any]
 
 
 class SideWriter:
@@ -80,12 +77,16 @@ class SideWriter:
 
     def __init__(self, root: Path, header: SideHeader | None = None) -> None:
         self._root = root
-        self._side: LedgerWriter | None = None
-        self._truth: LedgerWriter | None = None
+        self._ledgers: dict[str, LedgerWriter] = {}
         self._released = False
         if header is not None:
-            self._side = LedgerWriter(root / "side")
-            self._side.append(header.entry())
+            self._ledger("side").append({"kind": "header", **header.model_dump()})
+
+    def _ledger(self, folder: str) -> LedgerWriter:
+        """That of a folder, which is made when something is first written there."""
+        if folder not in self._ledgers:
+            self._ledgers[folder] = LedgerWriter(self._root / folder)
+        return self._ledgers[folder]
 
     def __enter__(self) -> Self:
         return self
@@ -98,15 +99,11 @@ class SideWriter:
 
     def side(self, holds_kind: str, content: Any, target: str = "") -> None:
         """Add side knowledge: a description (JSON) or a table per client."""
-        if self._side is None:
-            self._side = LedgerWriter(self._root / "side")
-        _add(self._side, holds_kind, content, target)
+        _add(self._ledger("side"), holds_kind, content, target)
 
     def truth(self, content: Any, holds_kind: str = "Records", target: str = "") -> None:
         """Add secrets, for evaluation only: by default every client's whole records."""
-        if self._truth is None:
-            self._truth = LedgerWriter(self._root / "truth")
-        _add(self._truth, holds_kind, content, target)
+        _add(self._ledger("truth"), holds_kind, content, target)
 
     def seed(self, seed: int) -> None:
         """Note the seed of every random choice of the federation. It is a secret: whoever has it
@@ -114,18 +111,15 @@ class SideWriter:
         self.truth({"seed": str(int(seed))}, SEED)  # as text: JSON's numbers end at 2^63
 
     def close(self) -> None:
-        """Mark the folders as finished."""
-        for ledger in self._ledgers():
-            ledger.close()
+        """Mark the folders as finished, that of the messages last."""
+        for folder in sorted(self._ledgers):
+            self._ledgers[folder].close()
 
     def release(self) -> None:
         """Leave the folders unfinished, as a writer does that is stopped."""
         self._released = True
-        for ledger in self._ledgers():
+        for ledger in self._ledgers.values():
             ledger.release()
-
-    def _ledgers(self) -> list[LedgerWriter]:
-        return [ledger for ledger in (self._side, self._truth) if ledger is not None]
 
 
 def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:
@@ -141,7 +135,7 @@ def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class SideFolder:
     """``side/`` or ``truth/``, opened for reading; each file is checked when it is read, once.
 
     A folder that is not there holds nothing.
@@ -153,7 +147,7 @@ class Shelf:
     _read: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod
-    def open(folder: Path) -> Shelf:
+    def open(folder: Path) -> SideFolder:
         """What a folder holds, by its index."""
         listed = read_ledger(folder).entries if folder.is_dir() else ()
         entries = tuple(e for e in listed if e["kind"] == "side")
@@ -162,8 +156,14 @@ class Shelf:
                 raise FixRecording(
                     f"{folder / INDEX}: a line lacks its file, what it holds or its target"
                 )
-        first = listed[0] if listed and listed[0]["kind"] == "header" else None
-        return Shelf(folder, entries, None if first is None else _header(folder / INDEX, first))
+        if not listed or listed[0]["kind"] != "header":
+            return SideFolder(folder, entries)
+        try:
+            header = SideHeader.model_validate(listed[0])
+        except ValidationError as error:
+            raise FixRecording(f"{folder / INDEX}: its header: {first_error(error)}") from error
+        check("clients", len(header.names), folder / INDEX)
+        return SideFolder(folder, entries, header)
 
     def find(self, holds_kind: str, *targets: str) -> Entry | None:
         """The first file of a kind for any of these targets, if there is one."""
@@ -181,17 +181,6 @@ class Shelf:
                 else parse_json(read_checked(self.folder, entry, "json_bytes"), file)
             )
         return self._read[name]
-
-
-def _header(index: Path, entry: Entry) -> SideHeader:
-    wire, names, about = (entry.get(key) for key in ("wire", "names", "about"))
-    if not isinstance(wire, str) or not isinstance(names, dict) or not isinstance(about, dict):
-        raise FixRecording(
-            f"{index}: its header needs the digest of the messages (wire), names and an about"
-        )
-    check("clients", len(names), index)
-    known = {check_client(old, index): check_client(new, index) for old, new in names.items()}
-    return SideHeader(wire, known, about)
 
 
 _CLIENT_COLUMN = "__client__"
@@ -272,13 +261,12 @@ class Recorder(SideWriter):
         }
         as_json(header)  # refuse what cannot be written before anything is
         super().__init__(root)
-        self._wire = LedgerWriter(root / "wire")
         self._layout: list[Any] | None = None
         self._last = -1
         try:
-            self._wire.append(header)
+            self._ledger("wire").append(header)
         except BaseException:
-            self._wire.release()
+            self.release()
             raise
 
     def round(
@@ -333,12 +321,9 @@ class Recorder(SideWriter):
                 f"round {number}: names, types or shapes of the arrays changed since round "
                 f"{self._last}; a recording holds one model, so begin another"
             )
-        entry = write_round(self._wire.folder, number, messages, self._free)
-        self._wire.append({**entry, **about})
+        entry = write_round(self._root / "wire", number, messages, self._free)
+        self._ledger("wire").append({**entry, **about})
         self._layout, self._last = layout, number
-
-    def _ledgers(self) -> list[LedgerWriter]:
-        return [*super()._ledgers(), self._wire]
 
 
 def _in_order(arrays: Arrays, names: list[str]) -> Arrays:
@@ -412,7 +397,7 @@ class Recording:
     def described_in(self, folder: Path) -> Recording:
         """The same messages with the side knowledge and the truth of another folder, and with the
         names that it has for the clients."""
-        header = Shelf.open(folder / "side").header
+        header = SideFolder.open(folder / "side").header
         if header is None or header.wire != self.digest:
             raise FixRecording(
                 f"{folder / 'side' / INDEX}: is not about the messages in {self.path}, or these "
@@ -513,12 +498,12 @@ class Recording:
         return read_messages(self.path / "wire", entry, wanted)
 
     @cached_property
-    def _side(self) -> Shelf:
-        return Shelf.open(self.side_folder)
+    def _side(self) -> SideFolder:
+        return SideFolder.open(self.side_folder)
 
     @property
-    def _truth(self) -> Shelf:
-        return Shelf.open(self.beside / "truth")
+    def _truth(self) -> SideFolder:
+        return SideFolder.open(self.beside / "truth")
 
     def side(self, kind: str, target: str = "") -> Any | None:
         """Side knowledge of a kind for a target (or for every target); None if there is none."""
