@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from scipy import sparse, special
 
 from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns, fits
-from overheard.decoding.measurement import Measurement, from_differences
+from overheard.decoding.measurement import BLOCK, Measurement, from_differences
 from overheard.decoding.posterior import POOR_FIT
 from overheard.decoding.ties import decode_tied, same_rows
 
@@ -49,14 +49,6 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-HALF = 1 << 18
-"""Answers of half a cell's records that are listed."""
-MATCHES = 1 << 18
-"""Pairs of halves that may meet one equation; of cells with more only bounds are looked at."""
-NUMBERS = 1 << 24
-"""Numbers of a table of sums or answers that are held at a time."""
-COUNTS = 1 << 13
-"""Counts of values that are listed of one group; larger groups are left to the posterior."""
 ROUNDING = 8 * float(np.finfo(np.float64).eps)
 """Of a float64 sum, relative to its terms."""
 
@@ -70,11 +62,19 @@ class Options:
         the prior gives it more.
     contradicted: share of the solved cells that no answer may meet; beyond it, noise, records or
         description are not as stated. Integer sums are exact: none may be contradicted.
+    half: answers of half a cell's records that are listed.
+    matches: pairs of halves that may meet one equation; of cells with more only bounds are used.
+    numbers: of a table of sums or answers that are held at a time.
+    counts: of values that are listed of one group; larger groups are left to the posterior.
     """
 
     tolerance: float = 8.0
     max_unproven: float = 0.99
     contradicted: float = 0.05
+    half: int = 1 << 18
+    matches: int = 1 << 18
+    numbers: int = 1 << 24
+    counts: int = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class SubsetSums:
             shape=(self.rows, self.records * free),
         ).tocsr()[:, np.repeat(asked, free)]
         unknowns, total = every.shape[1], self.residual / self.sd
-        block, upper = max(2 * unknowns, NUMBERS // (unknowns + 1)), np.zeros((0, unknowns + 1))
+        block, upper = max(2 * unknowns, BLOCK // (unknowns + 1)), np.zeros((0, unknowns + 1))
         for start in range(0, self.rows, block):
             some = slice(start, start + block)
             dense = np.column_stack([every[some].toarray(), total[some]])
@@ -327,7 +327,9 @@ class Conditioning:
         self.group, self.options = equations.groups(), options or Options()
         self.candidates = equations.candidates
         self.sizes = np.bincount(self.group)
-        self.possible = [_counts(self.candidates, int(size)) for size in self.sizes]
+        self.possible = [
+            _counts(self.candidates, int(size), self.options.counts) for size in self.sizes
+        ]
         self.solved = self.contradictions = 0
         self._number = np.array([len(counts) for counts in self.possible])
         self._condition([*self._parts(equations, equations.cell)])
@@ -448,14 +450,14 @@ class Conditioning:
     def _solutions(self, cell: _Cell) -> tuple[list[Ints], Array] | None:
         """All answers that meet the totals of a cell: of each group the place of its counts (n,)
         among those possible, and by how much the sums are missed (n, rows). None: too many."""
-        numbers, rows = self._number[cell.groups], len(cell.total)
+        numbers, rows, limits = self._number[cell.groups], len(cell.total), self.options
         halves: tuple[list[int], list[int]] = ([], [])
         sizes = [1.0, 1.0]
         for at in np.argsort(-numbers, kind="stable").tolist():
             into = int(sizes[1] < sizes[0])
             halves[into].insert(0, at)  # the largest last: what is listed grows late
             sizes[into] *= numbers[at]
-        if not min(sizes) or max(sizes) > HALF or max(sizes) * rows > NUMBERS:
+        if not min(sizes) or max(sizes) > limits.half or max(sizes) * rows > limits.numbers:
             return None
         sums = []
         for half in halves:
@@ -464,8 +466,8 @@ class Conditioning:
                 adds = self.possible[cell.groups[at]] @ cell.difference[at].T
                 total = (total[:, None] + adds).reshape(-1, rows)
             sums.append(total)
-        met = _meeting(sums[0], cell.total - sums[1], cell.slack)
-        if met is None or len(met[0]) * (rows + len(numbers)) > NUMBERS:
+        met = _meeting(sums[0], cell.total - sums[1], cell.slack, limits.matches)
+        if met is None or len(met[0]) * (rows + len(numbers)) > limits.numbers:
             return None
         chosen: dict[int, Ints] = {}
         for half, index in zip(halves, met, strict=True):
@@ -475,19 +477,19 @@ class Conditioning:
         return [chosen[at] for at in range(len(numbers))], misses
 
 
-def _counts(candidates: int, size: int) -> Array:
+def _counts(candidates: int, size: int, most: int) -> Array:
     """Counts (n, K - 1) of the candidates but the first among so many records; none if more than
-    ``COUNTS``. Stars and bars: the bars stand between the records of different candidates."""
+    ``most``. Stars and bars: the bars stand between the records of different candidates."""
     bars = candidates - 1
-    if comb(size + bars, bars) > COUNTS:
+    if comb(size + bars, bars) > most:
         return np.zeros((0, bars))
     places = np.array(list(combinations(range(size + bars), bars)), dtype=np.float64)
     return np.diff(places, axis=1, append=size + bars) - 1
 
 
-def _meeting(left: Array, right: Array, slack: Array) -> tuple[Ints, Ints] | None:
+def _meeting(left: Array, right: Array, slack: Array, most: int) -> tuple[Ints, Ints] | None:
     """Which rows of ``left`` and ``right`` agree to within the slack in every column; None if
-    too many do in the column that tells most apart."""
+    more than ``most`` do in the column that tells most apart."""
     spread = np.ptp(right, axis=0) + np.ptp(left, axis=0)
     column = int(np.argmax(spread / np.maximum(slack, 1e-9 * spread.max() + 1e-300)))
     order = np.argsort(left[:, column], kind="stable")
@@ -495,7 +497,7 @@ def _meeting(left: Array, right: Array, slack: Array) -> tuple[Ints, Ints] | Non
     low = np.searchsorted(ordered, wanted - within)
     counts = np.searchsorted(ordered, wanted + within, side="right") - low
     total = int(counts.sum())
-    if total > MATCHES:
+    if total > most:
         return None
     two = np.repeat(np.arange(len(right)), counts)
     one = order[np.arange(total) - np.repeat(np.cumsum(counts) - counts - low, counts)]
