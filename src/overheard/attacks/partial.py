@@ -97,15 +97,21 @@ class PartialDecode:
 
     options: PartialOptions = field(default_factory=PartialOptions)
 
+    def same_as(self, view: View) -> str:
+        """The attack that answers the same here: where nothing is open there is nothing to add."""
+        records, recipe = view.know(PublicRecords).records, view.know(LocalTraining).recipe
+        unknown = _unknown(link_of(view, len(records)), recipe, len(records))
+        seen = {*records.columns, *view.know(AttributeDomain).columns}
+        whole = Labels in view.kinds and set(recipe.encoding.columns()) <= seen
+        return MaxEntropy.name if whole and not unknown else ""
+
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         refuse_unseen(view)
-        records = view.know(PublicRecords).records
-        known, recipe = len(records), view.know(LocalTraining).recipe
+        known, recipe = len(view.know(PublicRecords).records), view.know(LocalTraining).recipe
+        if self.same_as(view):
+            return MaxEntropy()(view, rng)
         link = link_of(view, known)
         unknown = _unknown(link, recipe, known)
-        seen = {*records.columns, *view.know(AttributeDomain).columns}
-        if not unknown and Labels in view.kinds and set(recipe.encoding.columns()) <= seen:
-            return MaxEntropy()(view, rng)  # nothing is open, and there is nothing to add
         imagine = imagined(view, unknown, rng, self.options)
         refuse_many(imagine.prior.size - known, "give fewer records, or all: max_entropy")
         # large networks have equations enough in one

@@ -13,7 +13,7 @@ from math import inf
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
-from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, ListenLonger
 from overheard.evaluation.baselines import Imputer
 from overheard.evaluation.checkpoint import (
     NOT_RUN,
@@ -113,6 +113,12 @@ class Asked:
     @cached_property
     def scoring(self) -> Scoring:
         return Scoring(self.options.rows, Imputer(self.options.seed))
+
+    @staticmethod
+    def same_as(attack: Attack, view: View) -> str:
+        """The attack that answers the same here, where this one says so."""
+        asks = getattr(attack, "same_as", None)
+        return "" if asks is None or view.lacks(attack.needs) else str(asks(view))
 
     def runs(self, attack: Attack) -> bool:
         return self.options.slow or self.named or not is_slow(attack)
@@ -269,6 +275,8 @@ def _outcome(asked: Asked, attack: Attack, view: View, scorer: Scorer) -> Scored
         return asked.skip(attack, view.client, view.target, SLOW)
 
     def run() -> Scored:
+        if (same := asked.same_as(attack, view)) in {a.name for a in asked.attacks}:
+            raise ChooseAnotherAttack(f"answers here as {same} does, which is run as well")
         begin = time.perf_counter()
         guess = launch(attack, view, asked.options.seed)
         return scorer(attack, guess, time.perf_counter() - begin)
