@@ -99,6 +99,7 @@ class PartialDecode:
 
     def same_as(self, view: View) -> str:
         """The attack that answers the same here: where nothing is open there is nothing to add."""
+        refuse_unseen(view)
         records, recipe = view.know(PublicRecords).records, view.know(LocalTraining).recipe
         unknown = _unknown(link_of(view, len(records)), recipe, len(records))
         seen = {*records.columns, *view.know(AttributeDomain).columns}
@@ -106,7 +107,6 @@ class PartialDecode:
         return MaxEntropy.name if whole and not unknown else ""
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        refuse_unseen(view)
         known, recipe = len(view.know(PublicRecords).records), view.know(LocalTraining).recipe
         if self.same_as(view):
             return MaxEntropy()(view, rng)
