@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 
 from experiments import pages, recordings, runner
 from experiments.command import app
+from experiments.papers.xu2021 import observations
 from experiments.runner import Experiment, cell
 from overheard.errors import FixConfig
-from overheard.files import sole_writer
+from overheard.files import LOCK, sole_writer
 
 CALLS: list[str] = []
 
@@ -122,17 +123,25 @@ list(runner.run(runner.todo(list(known.values()), Path(sys.argv[1])), Path(sys.a
 
 @pytest.mark.slow
 def test_a_killed_run_loses_the_cell_that_it_was_at_and_no_other(tmp_path):
+    claim = runner.claim_of("sleep", cell(long=1), tmp_path)
     with subprocess.Popen([sys.executable, "-c", SLEEPER, str(tmp_path)]) as process:
-        lines = tmp_path / "sleep.jsonl"
         until = time.monotonic() + 60
-        while not lines.exists() and time.monotonic() < until:
+        while not (claim / LOCK).exists() and time.monotonic() < until:
             time.sleep(0.05)
         os.kill(process.pid, signal.SIGKILL)
     sleep = Experiment("sleep", "sleeps", draws, lambda: [cell(long=0), cell(long=1)])
     assert [each["long"] for _, each in runner.todo([sleep], tmp_path)] == [1]
-    claim = runner.claim_of("sleep", cell(long=1), tmp_path)
     with sole_writer(claim, "this test"):
         pass  # a claim ends with the process that held it
+
+
+@pytest.mark.slow
+def test_two_jobs_measure_what_one_does(tmp_path):
+    (obs2, *_) = observations.EXPERIMENTS
+    work = runner.todo([obs2], tmp_path, quick=True)
+    assert all(done.result for done in runner.run(work, tmp_path, jobs=2))
+    found = {r.key: r.values for r in runner.results(obs2.name, tmp_path)}
+    assert found == {each.key: obs2.run(each) for _, each in work}
 
 
 def test_a_value_that_moved_is_said(tmp_path):
