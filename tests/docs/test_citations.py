@@ -22,4 +22,4 @@ def test_cited_sections_are_there() -> None:
             numbers = set(re.findall(r"\d+(?:\.\d+)?", match[1]))
             assert numbers <= known, f"{path.name} cites {match[0]!r}; there are {sorted(known)}"
             cited += len(numbers)
-    assert cited >= 20
+    assert cited, "nobody cites the mathematics, or otherwise than this looks for"
