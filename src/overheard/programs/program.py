@@ -142,11 +142,12 @@ class Candidates:
 
 
 class Settings(Spec):
-    """A config's ``[model]`` of a family; ``name`` is the family's. Of recorded messages
-    ``wire_names``: our names of the arrays to theirs."""
+    """A config's ``[model]`` of a family; ``name`` is the family's."""
 
     name: str
     wire_names: dict[str, str] = {}
+    """Of recorded messages: our names of the arrays to theirs. Example: `wire_names = {
+    "gradient" = "grad" }`"""
 
     def code(self) -> tuple[str, ...]:
         """The code that it names, which must be trusted."""
@@ -154,13 +155,15 @@ class Settings(Spec):
 
 
 class SummedSettings(Settings):
-    """Of programs that release plain sums over records. What each record adds to the numbers of a
-    release, all of them together, is scaled down to the norm ``clip``; every number carries
-    Gaussian noise of ``noise`` times that. ``rounded_to``: numbers leave as multiples of it."""
+    """Of programs that release plain sums over records."""
 
     clip: float | None = Field(default=None, gt=0, le=1e100)
+    """The norm to which what each record adds to the numbers of a release, all of them together,
+    is scaled down. Example: `clip = 1.0`"""
     noise: float = Field(default=0.0, ge=0, le=1e100)
+    """Every number carries Gaussian noise of so many times ``clip``."""
     rounded_to: float = Field(default=0.0, ge=0, le=1e100)
+    """Numbers leave as multiples of it; 0: as they are."""
 
     @model_validator(mode="after")
     def _both(self) -> Self:

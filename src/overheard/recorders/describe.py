@@ -29,7 +29,7 @@ from overheard.foreign.shown import visible
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import OneHot, Records
 from overheard.programs.trusted import granted, trust
-from overheard.recorders.template import recorded_model, wire_layout
+from overheard.recorders.template import recorded_model, undescribed, wire_layout
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.messages import releases_arrays
@@ -63,10 +63,7 @@ def describe(
     """Write what the description says to ``out``, as ``side/`` and ``truth/`` of the recording,
     which is read together with them (`Recording.described_in`) and not written to. Clients get the
     names that the table has. Returns what the auditor should know, which is among the notes too."""
-    if recording.describes_itself:
-        raise FixConfig(f"{recording.path}: describes itself already; audit it without a TOML file")
-    if not recording.rounds:
-        raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to describe")
+    undescribed(recording)
     if description.trains() == releases_arrays(recording.payload):
         releases = "releases of a program that trains no network"
         holds = releases if description.trains() else "models of a network"

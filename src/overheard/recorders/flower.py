@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, Result, Strategy
+from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, Strategy
 from numpy.typing import NDArray
 
 from overheard.files import refuse_existing
@@ -45,8 +45,16 @@ def record(
     """
     refuse_existing(path)
     trees = isinstance(strategy, FedXgbBagging | FedXgbCyclic)
-    said = payload or ("release" if trees else "model")
-    return cast(Strategy, RecordedStrategy(strategy, Path(path), said, name_by))
+    said, start = payload or ("release" if trees else "model"), strategy.start
+
+    def recorded(grid: Grid, *args: Any, **options: Any) -> Any:
+        weight = getattr(strategy, "weighted_by_key", None)
+        keys = WEIGHTS if weight is None else (str(weight),)
+        listening = _open(grid, Path(path), said, name_by, keys)
+        return listening.during(lambda: start(cast(Grid, listening), *args, **options))
+
+    strategy.start = recorded  # type: ignore[method-assign]  # the strategy is otherwise itself
+    return strategy
 
 
 def record_app(
@@ -54,33 +62,6 @@ def record_app(
 ) -> ServerApp:
     """The whole ServerApp, legacy ones included, recorded; the options are those of `record`."""
     return RecordedApp(app, Path(path), payload, name_by)
-
-
-class Passing:
-    """Whatever it has not itself is that of another."""
-
-    _inner: Any
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_inner":  # while a copy is being made
-            raise AttributeError(name)
-        return getattr(self._inner, name)
-
-
-@Strategy.register
-class RecordedStrategy(Passing):
-    """A strategy that runs as it is, on a grid that is listened to."""
-
-    def __init__(self, inner: Strategy, path: Path, payload: str, name_by: str) -> None:
-        self._inner = inner
-        self._path, self._payload, self._name_by = path, payload, name_by
-
-    def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
-        weight = getattr(self._inner, "weighted_by_key", None)
-        keys = WEIGHTS if weight is None else (str(weight),)
-        listening = _open(grid, self._path, self._payload, self._name_by, keys)
-        result: Result = listening.during(lambda: self._inner.start(listening, *args, **options))
-        return result
 
 
 class RecordedApp(ServerApp):
@@ -114,7 +95,7 @@ class _Sum:
 
 
 @Grid.register
-class ListeningGrid(Passing):
+class ListeningGrid:
     """Passes everything on to another grid and records the training messages that go by."""
 
     def __init__(
@@ -128,6 +109,11 @@ class ListeningGrid(Passing):
         self._reached: set[int] = set()  # by the round that is counted, where nobody numbers them
         self._decoded: tuple[tuple[Any, ...], Arrays] = ((), {})
         self._sum: _Sum | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_inner":  # while a copy is being made
+            raise AttributeError(name)
+        return getattr(self._inner, name)
 
     def during(self, run: Callable[[], Any]) -> Any:
         """Run, then finish the recording; an error of the run leaves it unfinished."""

@@ -41,13 +41,8 @@ _ACTIVATIONS = ("relu", "tanh", "sigmoid")
 
 def write_template(run: str | Path) -> Path:
     """Write ``audit.toml`` into the recording's folder, beside wire/; an existing one is kept."""
-    recording = Recording.open(run)
-    if not recording.rounds:
-        raise FixConfig(f"{run}: no round was recorded; there is nothing to describe")
-    if recording.describes_itself:
-        raise FixConfig(f"{run}: describes itself already: `overheard audit {run}`")
-    layout = wire_layout(recording)
-    file = recording.path / BESIDE
+    recording = undescribed(Recording.open(run))
+    layout, file = wire_layout(recording), recording.path / BESIDE
     network = not releases_arrays(recording.payload)
     model, inputs = _likely(layout) if network else (_TREES, 0)
     # every other part is about networks
@@ -66,6 +61,18 @@ def write_template(run: str | Path) -> Path:
     )
     write_durably(file, [text.encode()])
     return file
+
+
+def undescribed(recording: Recording) -> Recording:
+    """The recording, if there is something to describe."""
+    if recording.describes_itself:
+        raise FixConfig(
+            f"{recording.path}: describes itself already; audit it without a TOML file: `overheard "
+            f"audit {recording.path}`"
+        )
+    if not recording.rounds:
+        raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to describe")
+    return recording
 
 
 def wire_layout(recording: Recording) -> Layout:

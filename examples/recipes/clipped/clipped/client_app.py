@@ -1,22 +1,8 @@
-"""A site: trains the model that it is sent on its own people, and returns it, clipped."""
+"""The site's side of the app, whose updates are clipped."""
 
-from __future__ import annotations
-
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
+from fedavg import client_app
 from flwr.clientapp.mod import fixedclipping_mod
 
-from clipped.task import Net, load_data, train
+from clipped import task
 
-app = ClientApp(mods=[fixedclipping_mod])
-
-
-@app.train()
-def fit(message: Message, context: Context) -> Message:
-    partition = int(context.node_config["partition-id"])
-    model, loader = Net(), load_data(partition)
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    train(model, loader)
-    metrics = MetricRecord({"num-examples": len(loader.dataset), "site": partition})
-    content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
-    return Message(content, reply_to=message)
+app = client_app(task, mods=[fixedclipping_mod])

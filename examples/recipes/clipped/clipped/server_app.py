@@ -1,24 +1,13 @@
-"""The server: FedAvg with central differential privacy. One line of it is overheard's."""
+"""The server's side of the app, with central differential privacy, which overheard records."""
 
-from __future__ import annotations
+from fedavg import SITES, server_app
+from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, Strategy
 
-import torch
-from flwr.app import ArrayRecord, Context
-from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, FedAvg
-
-import overheard.flower
-from clipped.task import Net
-
-app = ServerApp()
-SITES = 4
+from clipped import task
 
 
-@app.main()
-def main(grid: Grid, context: Context) -> None:
-    torch.manual_seed(1)
-    strategy = FedAvg(1.0, 0.0, min_train_nodes=SITES, min_available_nodes=SITES)
-    strategy = DifferentialPrivacyClientSideFixedClipping(strategy, 0.01, 0.1, SITES)
-    run = str(context.run_config.get("recording", "run"))
-    strategy = overheard.flower.record(strategy, run, name_by="site")
-    strategy.start(grid, ArrayRecord(Net().state_dict()), num_rounds=3)
+def defended(plain: Strategy) -> Strategy:
+    return DifferentialPrivacyClientSideFixedClipping(plain, 0.01, 0.1, SITES)
+
+
+app = server_app(task, rounds=3, defended=defended)

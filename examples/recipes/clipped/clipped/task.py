@@ -6,6 +6,7 @@ import people
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from training import steps
 
 
 class Net(nn.Sequential):
@@ -21,9 +22,5 @@ def load_data(partition: int) -> DataLoader:
 
 
 def train(model: nn.Module, loader: DataLoader) -> None:
-    criterion = nn.BCEWithLogitsLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for inputs, labels in loader:
-        optimizer.zero_grad()
-        criterion(model(inputs), labels).backward()
-        optimizer.step()
+    steps(model, loader, nn.BCEWithLogitsLoss(), optimizer)

@@ -6,6 +6,7 @@ import images
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from training import steps
 
 
 class Net(nn.Module):
@@ -26,12 +27,6 @@ def load_data(partition: int) -> DataLoader:
     return DataLoader(TensorDataset(pictures, digits), batch_size=32, shuffle=True)
 
 
-def train(model: nn.Module, loader: DataLoader, epochs: int = 1) -> None:
-    criterion = nn.CrossEntropyLoss()
+def train(model: nn.Module, loader: DataLoader) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    model.train()
-    for _ in range(epochs):
-        for pictures, digits in loader:
-            optimizer.zero_grad()
-            criterion(model(pictures), digits).backward()
-            optimizer.step()
+    steps(model, loader, nn.CrossEntropyLoss(), optimizer)

@@ -1,21 +1,7 @@
-"""A site: trains the model that it is sent on its own people, and returns it."""
+"""The site's side of the app."""
 
-from __future__ import annotations
+from fedavg import client_app
 
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
+from norm import task
 
-from norm.task import Net, load_data, train
-
-app = ClientApp()
-
-
-@app.train()
-def fit(message: Message, context: Context) -> Message:
-    partition = int(context.node_config["partition-id"])
-    model, loader = Net(), load_data(partition)
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    train(model, loader)
-    metrics = MetricRecord({"num-examples": len(loader.dataset), "site": partition})
-    content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
-    return Message(content, reply_to=message)
+app = client_app(task)

@@ -6,6 +6,7 @@ import people
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from training import steps
 
 
 class Net(nn.Sequential):
@@ -23,12 +24,6 @@ def load_data(partition: int) -> DataLoader:
     return DataLoader(data, batch_size=32, shuffle=True)
 
 
-def train(model: nn.Module, loader: DataLoader, epochs: int = 1) -> None:
-    criterion = nn.BCEWithLogitsLoss()
+def train(model: nn.Module, loader: DataLoader) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
-    model.train()
-    for _ in range(epochs):
-        for inputs, labels in loader:
-            optimizer.zero_grad()
-            criterion(model(inputs), labels).backward()
-            optimizer.step()
+    steps(model, loader, nn.BCEWithLogitsLoss(), optimizer)

@@ -67,17 +67,19 @@ IN_ORDER, SHUFFLED = ReplayOptions(), ReplayOptions(orders=4, drawn=240)
 
 
 class AppSettings(Settings):
-    """The app's code: ``model`` makes the torch module, ``train(module, loader)`` trains it.
-    ``batch_size``: of the loader (0: all of them at once), in the order of the records, or, if
-    ``shuffle``, in one that is drawn anew each time; so is whatever else the code draws then.
-    ``labels``: numbers in a column (n, 1), flat (n,), or whole numbers of classes (n,)."""
+    """The app's own code is the description of what its clients do."""
 
     name: Literal["app"] = "app"
     model: str
+    """A function that makes the torch module. Example: `model = "task:Net"`"""
     train: str
+    """A function (module, loader) that trains it. Example: `train = "task:train"`"""
     batch_size: int = Field(default=0, ge=0)
+    """Of the loader, in the order of the records; 0: all of them at once."""
     shuffle: bool = False
+    """In an order that is drawn anew each time; so is whatever else the code draws then."""
     labels: Literal["column", "flat", "classes"] = "column"
+    """Numbers in a column (n, 1), flat (n,), or whole numbers of classes (n,)."""
 
     def code(self) -> tuple[str, ...]:
         return (self.model, self.train)

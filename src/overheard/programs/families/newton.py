@@ -75,19 +75,22 @@ FAMILIES: dict[str, Family] = {
 
 
 class NewtonSettings(SummedSettings):
-    """``likelihood`` of the labels, ``ridge`` (half of it times the squared coefficients is added
-    to the loss by the server), an ``intercept`` (after the inputs, "first", or none), and
-    ``step``: what the server multiplies Newton's step with.
+    """Newton's method for a generalised linear model.
 
     The arrays are coefficients, gradient and hessian. In recorded messages a Hessian may be its
     upper triangle or the whole matrix, a vector a matrix of one column. Under ``noise`` the server
-    raises what is small of the Hessian to what is noise alone."""
+    raises what is small of the Hessian to what is noise alone.
+    """
 
     name: Literal["newton"] = "newton"
     likelihood: Literal["linear", "logistic", "poisson", "gamma"] = "logistic"
+    """Of the labels."""
     ridge: float = Field(default=0.0, ge=0)
+    """Half of it times the squared coefficients is added to the loss by the server."""
     intercept: bool | Literal["first"] = True
+    """An intercept after the inputs, before them ("first"), or none."""
     step: float = Field(default=1.0, gt=0, le=1)
+    """What the server multiplies Newton's step with."""
 
 
 class Newton(Program):

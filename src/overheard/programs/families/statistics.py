@@ -43,15 +43,16 @@ SUPPRESSED = -1
 
 
 class Table(Spec):
-    """One table, ``by`` up to four columns (none: everybody together).
-
-    ``count``: records in each cell. ``sum``, ``mean``, ``variance`` (with its mean; divided by the
-    records less one): of the column ``of``.
-    """
+    """One table."""
 
     kind: Literal["count", "sum", "mean", "variance"] = "count"
+    """Records in each cell, or of the column ``of`` their sum, mean or variance (with its mean;
+    divided by the records less one)."""
     by: tuple[str, ...] = Field(default=(), max_length=4)
+    """Up to four columns whose values make the cells; none: everybody together. Example: `by =
+    ["sex", "region"]`"""
     of: str = ""
+    """The column of sums, means and variances. Example: `of = "cost"`"""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -68,23 +69,26 @@ class Table(Spec):
 
 
 class StatisticsSettings(SummedSettings):
-    """``tables``; ``bins``: where numbers are cut that tables are made by (a histogram is a count
-    by such a column).
-
-    Against readers: counts from 1 to below ``suppress`` are not released, nor sums and means of so
-    few, nor counts of 0 where ``zeros`` is false; counts are rounded to multiples of ``round_to``,
-    other numbers to ``decimals``; or all carry ``noise``.
+    """Tables that every client releases about its records.
 
     The arrays of table k are "k.counts" or "k.numbers", and "k.shown"; of recorded messages a
-    table may be in some rounds only, and everything in it is shown unless it says otherwise."""
+    table may be in some rounds only, and everything in it is shown unless it says otherwise.
+    """
 
     name: Literal["statistics"] = "statistics"
     tables: tuple[Table, ...] = Field(min_length=1, max_length=100)
+    """The tables. Example: `tables = [{ by = ["sex"] }]`"""
     bins: dict[str, tuple[float, ...]] = {}
+    """Where numbers are cut that tables are made by (a histogram is a count by such a column).
+    Example: `bins = { age = [30, 60] }`"""
     suppress: int = Field(default=0, ge=0, le=1000)
+    """Counts from 1 to below it are not released, nor sums and means of so few."""
     zeros: bool = True
+    """Counts of 0 are released all the same."""
     round_to: int = Field(default=1, ge=1, le=1000)
+    """Counts are rounded to multiples of it."""
     decimals: int | None = Field(default=None, ge=0, le=15)
+    """Places to which other numbers are rounded; left out: as they are. Example: `decimals = 2`"""
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
