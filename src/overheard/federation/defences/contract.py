@@ -27,9 +27,10 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from overheard.errors import FixConfig
+from overheard.federation.reading import checked
 from overheard.programs.program import Settings
 from overheard.programs.records import Records, Spec
 from overheard.programs.training import LocalStep
@@ -218,19 +219,8 @@ class Chain:
 
 def changed(defence: Defence, settings: Settings, **changes: Any) -> Settings:
     """The settings of a program with some changed; refused where it has none of that name."""
-    fields = type(settings).model_fields
-    if unknown := [name for name in changes if name not in fields]:
-        raise FixConfig(
-            f"defence {defence.name!r} does not fit model {settings.name!r}, which has no "
-            f"{unknown[0]!r}; leave it out"
-        )
-    try:
-        return type(settings).model_validate({**settings.model_dump(), **changes})
-    except ValidationError as error:
-        words = error.errors()[0]["msg"]
-        raise FixConfig(
-            f"defence {defence.name!r} with model {settings.name!r}: {words}"
-        ) from error
+    words = f"defence {defence.name!r} does not fit model {settings.name!r}"
+    return checked(type(settings), {**settings.model_dump(), **changes}, words)
 
 
 def chain(*parts: Defence | Chain) -> Chain:
