@@ -432,38 +432,46 @@ _NOT_XGBOOSTS = {
 
 
 class TreeSettings(Settings):
-    """XGBoost's own names and defaults; ``local_rounds``: boosting rounds a client and message.
-
-    ``aggregation``: "bagging", every client returns its newest trees and the server appends them
-    all; "cyclic", one client a round returns the whole model, which goes on to the next.
-
-    Defences: ``wire`` "values" sends the leaves' values and drops every other sum (weights of inner
-    nodes, Hessians, gains), which no prediction needs; ``leaf_step`` rounds the values to multiples
-    of it before they leave.
-
-    ``base_score`` None: every client estimates its own, as XGBoost does by default; the model that
-    it returns says which.
-    """
+    """Boosted trees, with XGBoost's own names and defaults."""
 
     name: Literal["xgboost"] = "xgboost"
     aggregation: Literal["bagging", "cyclic"] = "bagging"
+    """"bagging": every client returns its newest trees and the server appends them all;
+    "cyclic": one client a round returns the whole model, which goes on to the next."""
     objective: Literal[
         "binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson", "reg:gamma"
     ] = "binary:logistic"
+    """XGBoost's objective."""
     eta: float = Field(default=0.3, gt=0, le=10)
+    """XGBoost's learning rate."""
     max_depth: int = Field(default=6, ge=1, le=30)
+    """XGBoost's: of a tree."""
     reg_lambda: float = Field(default=1.0, ge=0, le=1e6)
+    """XGBoost's L2 penalty."""
     reg_alpha: float = Field(default=0.0, ge=0, le=1e6)
+    """XGBoost's L1 penalty."""
     gamma: float = Field(default=0.0, ge=0)
+    """XGBoost's: the least gain of a split."""
     min_child_weight: float = Field(default=1.0, ge=0)
+    """XGBoost's: the least Hessian of a leaf."""
     max_delta_step: float = Field(default=0.0, ge=0, le=80)
+    """XGBoost's: weights are cut to it; 0: no bound."""
     base_score: float | None = None
+    """XGBoost's first prediction; left out, every client estimates its own, and the model that
+    it returns says which. Example: `base_score = 0.5`"""
     subsample: float = Field(default=1.0, gt=0, le=1)
+    """XGBoost's: the share of the records that a tree sees."""
     colsample_bytree: float = Field(default=1.0, gt=0, le=1)
+    """XGBoost's: the share of the columns that a tree sees."""
     num_parallel_tree: int = Field(default=1, ge=1, le=1000)
+    """XGBoost's: trees of a boosting round."""
     local_rounds: int = Field(default=1, ge=1, le=1000)
+    """Boosting rounds of a client and message."""
     wire: Literal["everything", "values"] = "everything"
+    """A defence: "values" sends the leaves' values and drops every other sum (weights of inner
+    nodes, Hessians, gains), which no prediction needs."""
     leaf_step: float = Field(default=0.0, ge=0, le=100)
+    """A defence: the values are rounded to multiples of it before they leave."""
 
     @model_validator(mode="after")
     def _rounded_alone(self) -> Self:
