@@ -112,14 +112,9 @@ def parse_json(raw: bytes | str, where: object, error: type[OverheardError] = Fi
     return content
 
 
-def read_json(
-    path: Path,
-    bound: str = "json_bytes",
-    follow: bool = True,
-    error: type[OverheardError] = FixRecording,
-) -> Any:
+def read_json(path: Path) -> Any:
     """What a JSON file says."""
-    return parse_json(read_bounded(path, bound, follow, error), path, error)
+    return parse_json(read_bounded(path, "json_bytes", follow=True), path)
 
 
 def read_toml(path: str | Path, error: type[OverheardError] = FixConfig) -> dict[str, Any]:

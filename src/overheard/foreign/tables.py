@@ -64,16 +64,14 @@ def _stored(name: str, values: Column) -> tuple[str, Column]:
     return "image", values
 
 
-def unpack_columns(
-    raw: bytes, where: object, error: type[OverheardError] = FixRecording
-) -> dict[str, Column]:
+def unpack_columns(raw: bytes, where: object) -> dict[str, Column]:
     """The inverse, for bytes of a stranger."""
     try:
         size = int.from_bytes(raw[:8], "little")
-        check("json_bytes", size, where, error)
+        check("json_bytes", size, where)
         if raw[8:9] != b"{":
             raise ValueError("it has no head")
-        check("columns", len(parse_json(raw[8 : 8 + size], where, error)), where, error)
+        check("columns", len(parse_json(raw[8 : 8 + size], where)), where)
         arrays = {tuple(key.split(":", 2)): array for key, array in load(raw).items()}
         columns: dict[str, Column] = {}
         room = limit("table_bytes")
@@ -81,10 +79,10 @@ def unpack_columns(
             if at != str(place) or name in columns:
                 raise ValueError("its columns are not numbered one by one, or a name stands twice")
             values = arrays[at, kind, name]
-            check("rows", len(values), where, error)
+            check("rows", len(values), where)
             room -= values.nbytes * (4 if kind == "text" else 1)
             if room < 0:
-                raise beyond("table_bytes", f"{where}: column {name!r}", error)
+                raise beyond("table_bytes", f"{where}: column {name!r}")
             columns[name] = _column(kind, values)
         if len({len(values) for values in columns.values()}) > 1:
             raise ValueError("its columns differ in length")
@@ -93,7 +91,7 @@ def unpack_columns(
         raise
     except (SafetensorError, KeyError, TypeError, ValueError, AttributeError) as problem:
         words = " ".join(str(problem).split()) or type(problem).__name__
-        raise error(f"{where}: cannot be read as a table: {words[:300]}") from problem
+        raise FixRecording(f"{where}: cannot be read as a table: {words[:300]}") from problem
 
 
 def _column(kind: str, values: Column) -> Column:

@@ -1,16 +1,21 @@
-"""Columns come back as they were, and a stranger's bytes are refused in one line."""
+"""Tables come back as they were written, whoever wrote them; a stranger's are refused in one line.
+
+``tests/transcript/attempts/columns-*`` and ``parquet-*`` are hostile tables.
+"""
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save
 
 from overheard.errors import FixData, FixRecording
-from overheard.foreign.tables import pack_columns, unpack_columns
+from overheard.foreign.tables import pack_columns, read_parquet, unpack_columns
 
 TABLE = {
     "age": np.array([1.5, np.nan, -np.inf]),
@@ -80,29 +85,59 @@ def test_what_is_no_table(arrays: dict[str, Any]) -> None:
     assert "\n" not in str(caught.value)
 
 
+PEOPLE = pa.table(
+    {
+        "text": ["a", "bb", "Grüße", ""] * 50,
+        "number": np.arange(200.0),
+        "whole": pa.array(np.arange(200), pa.int16()),
+        "large": pa.array(2**53 + np.arange(200), pa.int64()),
+        "yes": [True, False] * 100,
+    }
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    pq.write_table(PEOPLE, tmp_path / "table.parquet")
+    return tmp_path / "table.parquet"
+
+
 @pytest.mark.parametrize(
-    "raw",
+    ("compression", "version", "dictionary"),
     [
-        b"",
-        b"\x00" * 8,
-        b"\xff" * 8,
-        (2).to_bytes(8, "little") + b"[]",
-        (4).to_bytes(8, "little") + b"null",
-        (100).to_bytes(8, "little") + b"{}",
-        pack_columns(TABLE)[:-1],
-        pack_columns(TABLE) + b"x",
+        ("none", "1.0", True),
+        ("snappy", "2.0", False),
+        ("zstd", "1.0", True),
     ],
 )
-def test_bytes_that_are_no_safetensors(raw: bytes) -> None:
-    with pytest.raises(FixRecording, match=r"^table: "):
-        unpack_columns(raw, "table")
+def test_parquet_tables_come_back(
+    file: Path, compression: str, version: str, dictionary: bool
+) -> None:
+    how: dict[str, Any] = {"compression": compression, "data_page_version": version}
+    small = {"row_group_size": 60, "data_page_size": 200, "use_dictionary": dictionary}
+    pq.write_table(PEOPLE, file, **how, **small)
+    read = read_parquet(file)
+    assert list(read) == PEOPLE.column_names
+    for name, column in read.items():
+        assert column.tolist() == PEOPLE.column(name).to_pylist(), name
 
 
-@pytest.mark.parametrize("dtype", ["BF16", "object", 5])
-def test_a_head_of_types_that_no_column_has(dtype: Any) -> None:
-    """Other heads that lie are among the attempts on recordings."""
-    head = json.dumps(
-        {"0:number:a": {"dtype": dtype, "shape": [4], "data_offsets": [0, 8]}}
-    ).encode()
-    with pytest.raises(FixRecording, match="cannot be read as a table"):
-        unpack_columns(len(head).to_bytes(8, "little") + head + bytes(8), "table")
+def test_a_category_is_text_and_columns_can_be_left_out(file: Path) -> None:
+    columns = {"c": pa.array(["x", "y"]).dictionary_encode(), "d": [b"1", b"2"]}
+    pq.write_table(pa.table(columns), file)
+    assert read_parquet(file, drop=("d",))["c"].tolist() == ["x", "y"]
+    with pytest.raises(FixData, match="column 'd' has the type binary"):
+        read_parquet(file)
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"),
+    [("ROWS", "199"), ("COLUMNS", "3"), ("TABLE_BYTES", "1000"), ("TABLE_BYTES", "7999")],
+)
+def test_every_bound_of_parquet_bites(
+    file: Path, limit: str, most: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_parquet(file)
+    monkeypatch.setenv(f"OVERHEARD_MAX_{limit}", most)
+    with pytest.raises(FixData, match=f"OVERHEARD_MAX_{limit}"):
+        read_parquet(file)
