@@ -11,6 +11,7 @@ alone, once with the whole config. A fault is a secret that is exposed and was c
 from __future__ import annotations
 
 import csv
+import logging
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -122,6 +123,7 @@ def on(content: Settings, path: Path, **changes: Any) -> Settings:
 
 def guarded(each: Cell) -> dict[str, Any]:
     """A federation whose clients guard themselves: how many updates left, and what they expose."""
+    logging.getLogger("overheard.guard").setLevel(logging.ERROR)  # it says every refusal
     people, content = drawn(each["federation"])
     kept = ("learning_rate", "batch_size", "epochs")
     training = {name: content["training"][name] for name in kept if name in content["training"]}
