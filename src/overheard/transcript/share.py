@@ -17,8 +17,6 @@ from pathlib import Path
 from secrets import randbits
 from typing import Any
 
-from numpy.typing import NDArray
-
 from overheard.errors import FixConfig, FixRecording, ListenLonger
 from overheard.programs.records import Records
 from overheard.randomness import stream
@@ -188,14 +186,15 @@ def _remarks(
 def _copy_rounds(recording: Recording, recorder: Recorder, clients: Collection[str]) -> None:
     """What went over the links of these clients; a round in which none took part is left out."""
     for entry in recording.rounds:
-        heard: dict[str, dict[str, dict[str, NDArray[Any]]]] = {"sent": {}, "returned": {}}
-        for way, client in entry.spans:
-            if not client or client in clients:
-                (heard[way][client],) = recording.messages(entry, [(way, client)])
-        own, back = heard["sent"], heard["returned"]
+        wanted = [(way, client) for way, client in entry.spans if not client or client in clients]
+        heard = dict(zip(wanted, recording.messages(entry, wanted), strict=True))
+        back = {client: arrays for (way, client), arrays in heard.items() if way == "returned"}
         if not back:
             continue
-        shared = own.pop("", {})
+        shared = heard.get(("sent", ""), {})
+        own = {
+            client: arrays for (way, client), arrays in heard.items() if way == "sent" and client
+        }
         if own and shared:
             own = {c: own.get(c, shared) for c in back}
         weights = {c: w for c, w in entry.weights.items() if c in clients}
