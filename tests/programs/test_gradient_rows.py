@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_twins import by_torch
@@ -66,36 +65,6 @@ def test_written_layers_multiply_alike(seed):
     np.testing.assert_allclose(right, np.einsum("nab,nac->bc", g, g))
     assert biases == 2
     np.testing.assert_allclose(stacked([rows, rows]).explicit(), np.vstack([matrix, matrix]))
-
-
-@given(
-    st.integers(0, 10_000), LOSSES, ACTIVATIONS, st.booleans(), st.sampled_from([1, 3]),
-    st.sampled_from([(), (4,), (6, 4)]),
-)  # fmt: skip
-def test_torch_says_the_same_and_its_derivative_is_a_finite_difference(
-    seed, loss, activation, bias, outputs, hidden
-):
-    rng, model, theta, x, y = problem(seed, loss, activation, bias, outputs, hidden)
-    mean_gradients = DenseNetwork(model, loss).mean_gradients
-    thetas = np.stack([theta, rng.normal(size=model.size)])
-    inputs = torch.tensor(x, requires_grad=True)
-    found = mean_gradients(torch.tensor(thetas), inputs, torch.tensor(y))
-    for one, at in zip(found.detach().numpy(), thetas, strict=True):
-        mean = by_torch(model, loss, at, x, y).mean(axis=0)
-        np.testing.assert_allclose(one, mean, atol=1e-10)
-    if activation == "relu":  # has corners
-        return
-    weights, way = rng.normal(size=found.shape), rng.normal(size=x.shape)
-    (slope,) = torch.autograd.grad((found * torch.tensor(weights)).sum(), inputs)
-
-    def value(step):
-        moved = torch.tensor(x + step * way)
-        made = mean_gradients(torch.tensor(thetas), moved, torch.tensor(y))
-        return (made * torch.tensor(weights)).sum().item()
-
-    difference = (value(1e-5) - value(-1e-5)) / 2e-5
-    np.testing.assert_allclose(float((slope * torch.tensor(way)).sum()), difference, rtol=1e-4,
-                               atol=1e-6)  # fmt: skip
 
 
 SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))

@@ -207,25 +207,6 @@ def test_gradients_can_be_searched_along(
             torch.testing.assert_close(one, two)
 
 
-@pytest.mark.parametrize("optimiser", [Sgd(), Sgd(momentum=0.9), Adam(), Adam(decoupled=True)])
-def test_both_train_the_same(
-    optimiser: Any, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
-    sizes = (11, 23, 16)
-    data = shards(
-        [rng.normal(size=(n, INPUTS)) for n in sizes],
-        [rng.integers(3, size=n).astype(float) for n in sizes],
-    )
-    start = rng.normal(size=SAME.size)
-    settings = {"batch_size": 4, "epochs": 2, "optimiser": optimiser}
-    slow = recipe(described(plain, monkeypatch), **settings)
-    made = [
-        local_training(r, start, data, np.random.default_rng(3))
-        for r in (slow, recipe(SAME, **settings))
-    ]
-    np.testing.assert_allclose(made[0], made[1], rtol=1e-8, atol=1e-10)
-
-
 @pytest.mark.parametrize("optimiser", [Sgd(momentum=0.9), Adam(weight_decay=0.01)])
 def test_a_client_trains_as_torch_would(optimiser: Any, rng: np.random.Generator) -> None:
     """Alone or among larger ones, which end an epoch later."""
@@ -304,43 +285,6 @@ def test_a_lenet_is_torchs(name: str) -> None:
     rows = net.rows(theta, x, y)
     expected = by_torch(model, "cross_entropy", theta, x, y)
     np.testing.assert_allclose(rows.explicit(), expected, atol=1e-12)
-
-
-TRAINING: dict[str, dict[str, Any]] = {
-    "one full batch": {},
-    "mini-batches": {"batch_size": 4},
-    "mini-batches, epochs": {"batch_size": 4, "epochs": 2},
-    "steps": {"batch_size": 3, "steps": 3},
-    "fedprox": {"algorithm": "fedprox", "proximal": 0.5, "epochs": 3},
-    "fedsgd": {"algorithm": "fedsgd"},
-}
-
-
-@pytest.mark.parametrize("training", TRAINING)
-def test_a_lenet_trains_as_one_client_at_a_time(training: str) -> None:
-    recipe = recipe_of(SMALL, "cross_entropy", learning_rate=0.3, **TRAINING[training])
-    sizes = (6, 3, 9)
-    theta = initial(SMALL, 1)
-    clients = [some(SMALL, n, seed)[1:] for seed, n in enumerate(sizes)]
-    data = shards([x for x, _ in clients], [y for _, y in clients])
-    made = local_training(recipe, theta, data, np.random.default_rng(5))
-    rng = np.random.default_rng(5)
-    if recipe.algorithm == "fedsgd":
-        expected = [by_torch(SMALL, "cross_entropy", theta, x, y).mean(axis=0) for x, y in clients]
-    else:
-        expected = [theta.copy() for _ in clients]
-        for inputs, labels, weights in Schedule(recipe, data, rng).one_by_one(
-            np.dtype(float), slice(None)
-        ):
-            for c in range(len(clients)):
-                real = weights[c] > 0
-                if real.any():
-                    step = by_torch(
-                        SMALL, "cross_entropy", expected[c], inputs[c, real], labels[c, real]
-                    ).mean(axis=0)
-                    step = step + recipe.proximal * (expected[c] - theta)
-                    expected[c] = expected[c] - recipe.learning_rate * step
-    np.testing.assert_allclose(made, expected, atol=1e-10)
 
 
 def test_dropout_of_a_lenet_follows_the_generator_and_the_records_model() -> None:

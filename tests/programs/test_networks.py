@@ -1,4 +1,4 @@
-"""Explicit factors against torch's autograd and against finite differences."""
+"""Dense networks in numpy: many clients at once, however certain the model, and without torch."""
 
 from __future__ import annotations
 
@@ -8,115 +8,27 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_twins import by_torch, torch_loss, torch_twin
 
 from overheard.programs.losses import loss_named
-from overheard.programs.networks import DenseNetwork, factors, forward, initial, split
+from overheard.programs.networks import DenseNetwork, initial
 from overheard.programs.recipe import Dense, LeNet, pieces
 
 pytestmark = pytest.mark.slow
 
-MODELS = [
-    ("squared_error", Dense(inputs=4)),
-    ("squared_error", Dense(inputs=4, bias=False)),
-    ("cross_entropy", Dense(inputs=4)),
-    ("cross_entropy", Dense(inputs=4, outputs=3)),
-    ("cross_entropy", Dense(inputs=4, outputs=3, bias=False)),
-    *(
-        (loss, Dense(inputs=4, hidden=hidden, outputs=outputs, activation=activation, bias=bias))
-        for activation in ("relu", "tanh", "sigmoid")
-        for loss, hidden, outputs, bias in [
-            ("squared_error", (5,), 1, True),
-            ("squared_error", (3, 2), 1, False),
-            ("cross_entropy", (5, 4), 1, True),
-            ("cross_entropy", (5,), 3, True),
-            ("cross_entropy", (5,), 3, False),
-        ]
-    ),
-]
-every_model = pytest.mark.parametrize(
-    ("loss", "model"), MODELS, ids=lambda v: str(v) if isinstance(v, str) else f"{v.sizes}"
-)
 
-
-def problem(
-    loss: str, model: Dense, seed: int = 0, clients: tuple[int, ...] = (), rows: int = 7
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Parameters, inputs and labels with the given leading axes."""
-    rng = np.random.default_rng(seed)
-    theta = rng.normal(size=(*clients, model.size))
-    inputs = rng.normal(size=(*clients, rows, model.inputs))
-    if loss == "squared_error":
-        return theta, inputs, rng.normal(size=(*clients, rows))
-    labels = rng.integers(max(2, model.outputs), size=(*clients, rows))
-    return theta, inputs, labels.astype(np.float64)
-
-
-def summed(loss: str, model: Dense, theta: np.ndarray, *batch: np.ndarray) -> np.ndarray:
-    """The weighted sums of gradients that a step takes."""
-    return DenseNetwork(model, loss).gradient(theta, np.random.default_rng(0))(*batch)
-
-
-def rows(loss: str, model: Dense, *at: np.ndarray) -> np.ndarray:
-    return DenseNetwork(model, loss).rows(*at).explicit()
-
-
-@every_model
-def test_gradients_are_autograds(loss: str, model: Dense) -> None:
-    theta, inputs, labels = problem(loss, model)
-    twin = torch_twin(model, theta)
-    theirs = twin(torch.tensor(inputs)).detach()
-    outputs = DenseNetwork(model, loss).predict(theta, inputs)
-    np.testing.assert_allclose(outputs, theirs, rtol=1e-12, atol=1e-12)
-    value = torch_loss(loss, theirs, torch.tensor(labels)).item()
-    assert loss_named(loss).values(outputs, labels).mean() == pytest.approx(value, rel=1e-12)
-    expected = by_torch(model, loss, theta, inputs, labels)
-    made = rows(loss, model, theta, inputs, labels)
-    np.testing.assert_allclose(made, expected, rtol=1e-10, atol=1e-12)
-
-
-@every_model
-def test_a_weighted_sum_needs_no_gradients(loss: str, model: Dense) -> None:
-    theta, inputs, labels = problem(loss, model, seed=2)
-    weights = np.random.default_rng(2).normal(size=len(inputs))
-    pairs = factors(model, loss, split(model, theta), inputs, labels)
-    assert [a.shape[-1] for a, _ in pairs] == list(model.sizes[:-1])
-    assert [delta.shape[-1] for _, delta in pairs] == list(model.sizes[1:])
-    each = rows(loss, model, theta, inputs, labels)
-    total = summed(loss, model, theta, inputs, labels, weights)
-    assert np.allclose(total, weights @ each, rtol=1e-12, atol=1e-12)
-    # inner products of gradients from the factors alone, as decoders take them
-    gram = sum((d @ d.T) * (a @ a.T + model.bias) for a, d in pairs)
-    assert np.allclose(gram, each @ each.T, rtol=1e-10, atol=1e-10)
-
-
-@every_model
-def test_many_clients_in_one_call_are_one_client_at_a_time(loss: str, model: Dense) -> None:
-    theta, inputs, labels = problem(loss, model, seed=3, clients=(2, 3))
-    weights = np.random.default_rng(3).random(labels.shape)
-    together = rows(loss, model, theta, inputs, labels)
-    steps = summed(loss, model, theta, inputs, labels, weights)
-    losses = loss_named(loss).values(forward(model, split(model, theta), inputs)[-1], labels)
+@pytest.mark.parametrize("hidden", [(), (5, 4)])
+def test_rows_of_many_clients_are_those_of_one_at_a_time(
+    hidden: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    net = DenseNetwork(Dense(inputs=4, hidden=hidden, outputs=3), "cross_entropy")
+    theta, inputs = rng.normal(size=(2, 3, net.model.size)), rng.normal(size=(2, 3, 7, 4))
+    labels = rng.integers(3, size=(2, 3, 7)).astype(float)
+    together = net.rows(theta, inputs, labels).explicit()
     for at in np.ndindex(2, 3):
-        alone = rows(loss, model, theta[at], inputs[at], labels[at])
-        assert np.allclose(together[at], alone, rtol=1e-12, atol=1e-12)
-        assert np.allclose(steps[at], weights[at] @ alone, rtol=1e-12, atol=1e-12)
-        outputs = DenseNetwork(model, loss).predict(theta[at], inputs[at])
-        assert np.allclose(losses[at], loss_named(loss).values(outputs, labels[at]), rtol=1e-12)
-
-
-@every_model
-def test_single_precision_stays_single(loss: str, model: Dense) -> None:
-    theta, inputs, labels = (a.astype(np.float32) for a in problem(loss, model, seed=5))
-    pairs = factors(model, loss, split(model, theta), inputs, labels)
-    assert {a.dtype for pair in pairs for a in pair} == {np.dtype(np.float32)}
-    ones = np.ones_like(labels)
-    assert summed(loss, model, theta, inputs, labels, ones).dtype == np.float32
-    outputs = DenseNetwork(model, loss).predict(theta, inputs)
-    assert loss_named(loss).values(outputs, labels).dtype == np.float32
+        alone = net.rows(theta[at], inputs[at], labels[at]).explicit()
+        np.testing.assert_allclose(together[at], alone, rtol=1e-12, atol=1e-12)
 
 
 @settings(max_examples=30)
@@ -135,21 +47,6 @@ def test_cross_entropy_is_finite_however_sure_the_model_is(
     assert (np.abs(errors) <= 1).all()
     if outputs > 1:
         assert np.allclose(errors.sum(1), 0, atol=1e-12)
-
-
-def test_splitting_gives_views_in_the_order_of_the_layout() -> None:
-    model = Dense(inputs=2, hidden=(3,), outputs=2)
-    theta = np.arange(float(model.size))
-    (w0, b0), (w1, b1) = split(model, theta)
-    assert w0.tolist() == [[0, 1], [2, 3], [4, 5]]
-    assert b0 is not None
-    assert b1 is not None
-    assert (b0.tolist(), w1.shape, b1.tolist()) == ([6, 7, 8], (2, 3), [15, 16])
-    w0[0, 0] = -1
-    assert theta[0] == -1
-    assert [name for name, _ in model.layout()] == [
-        f"layers.{k}.{kind}" for k in range(2) for kind in ("weight", "bias")
-    ]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from torch_twins import flat, torch_loss, torch_twin
 from trainings import recipe_of
 
+from overheard.programs import training as module
+from overheard.programs.networks import initial, network
 from overheard.programs.recipe import Dense, Recipe
-from overheard.programs.training import Shards, batch_order, local_training, shards
+from overheard.programs.training import Schedule, Shards, batch_order, local_training, shards
 from overheard.randomness import stream
 
 pytestmark = pytest.mark.slow
@@ -83,26 +85,24 @@ def test_clients_do_what_torch_does(
     returned = local_training(recipe, start, padded(data), stream(0, "order"))
     epochs = orders(recipe, SIZES, stream(0, "order"))
     for client, (x, y) in enumerate(data):
-        network = torch_twin(recipe.model, start[client])
-        anchor = [p.detach().clone() for p in network.parameters()]
-        optimiser = torch.optim.SGD(network.parameters(), lr=recipe.learning_rate)
+        twin = torch_twin(recipe.model, start[client])
+        anchor = [p.detach().clone() for p in twin.parameters()]
+        optimiser = torch.optim.SGD(twin.parameters(), lr=recipe.learning_rate)
         for order in epochs:
             mine = np.arange(len(y)) if order is None else order[client, : len(y)]
             size = recipe.batch_size or len(y)
             for begin in range(0, len(y), size):
                 rows = mine[begin : begin + size]
                 optimiser.zero_grad()
-                value = torch_loss(
-                    recipe.loss, network(torch.tensor(x[rows])), torch.tensor(y[rows])
-                )
+                value = torch_loss(recipe.loss, twin(torch.tensor(x[rows])), torch.tensor(y[rows]))
                 if recipe.algorithm == "fedprox":
-                    pulls = zip(network.parameters(), anchor, strict=True)
+                    pulls = zip(twin.parameters(), anchor, strict=True)
                     away = sum(((p - a) ** 2).sum() for p, a in pulls)
                     value = value + recipe.proximal / 2 * away
                 value.backward()
                 if recipe.algorithm != "fedsgd":
                     optimiser.step()
-        expected = flat(network, gradient=recipe.algorithm == "fedsgd")
+        expected = flat(twin, gradient=recipe.algorithm == "fedsgd")
         assert np.allclose(returned[client], expected, rtol=1e-10, atol=1e-12), client
 
 
@@ -185,3 +185,58 @@ def test_every_client_takes_the_same_number_of_steps() -> None:
             design = np.column_stack([x[rows], np.ones(len(rows))])
             theta -= 0.15 * 2 * design.T @ (design @ theta - y[rows]) / len(rows)
         assert together[client] == pytest.approx(theta, abs=1e-12)
+
+
+def wide(**changes: Any) -> Recipe:
+    return recipe_of(Dense(inputs=9, hidden=(6,), outputs=3), "cross_entropy", **changes)
+
+
+def people(rng: np.random.Generator) -> Shards:
+    sizes = rng.integers(1, 30, size=17)
+    inputs = [rng.normal(size=(n, 9)) for n in sizes]
+    return shards(inputs, [rng.integers(3, size=n) for n in sizes], "float32")
+
+
+def all_at_once(recipe: Recipe, start: Any, data: Shards, rng: np.random.Generator) -> Any:
+    """Every step for all clients together, nothing in place: slow and obviously right."""
+    theta = np.tile(start, (len(data), 1))
+    for inputs, labels, weights in Schedule(recipe, data, rng).one_by_one(theta.dtype, slice(None)):
+        step = network(recipe).gradient(theta, rng)(inputs, labels, weights)
+        if recipe.algorithm == "fedprox":
+            busy = weights.any(axis=-1, keepdims=True)
+            step = step + np.float32(recipe.proximal) * (theta - start) * busy
+        theta = theta - np.float32(recipe.learning_rate) * step
+    return theta
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"epochs": 3},
+        {"batch_size": 4, "epochs": 2},
+        {"batch_size": 1},
+        {"batch_size": 5, "steps": 7},
+        {"batch_size": 4, "algorithm": "fedprox", "proximal": 0.3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("cache", [1, 20_000, 1 << 30])
+def test_same_bits_whatever_the_block(
+    changes: dict[str, Any], cache: int, rng: np.random.Generator, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(module, "CACHE", cache)
+    how, data = wide(**changes), people(rng)
+    start = initial(how.dense, 1).astype(np.float32)
+    made = local_training(how, start, data, np.random.default_rng(5))
+    expected = all_at_once(how, start, data, np.random.default_rng(5))
+    assert made.tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+def test_what_was_sent_and_the_records_stay_as_they_were(rng: np.random.Generator) -> None:
+    how, data = wide(batch_size=4), people(rng)
+    start = np.stack([initial(how.dense, k).astype(np.float32) for k in range(len(data))])
+    before = start.copy(), data.inputs.copy()
+    local_training(how, start, data.take(np.arange(len(data))), rng)
+    assert (start == before[0]).all()
+    assert (data.inputs == before[1]).all()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from federations import guessed, recorded
 from scipy import optimize, special
 
-from overheard.attacks import attack_named
 from overheard.decoding.measurement import Measurement
 from overheard.errors import FixConfig, FixRecording
 from overheard.programs.families.newton import FAMILIES, Newton, NewtonSettings
@@ -161,21 +159,6 @@ def test_other_names_shapes_and_places_say_the_same():
         theirs.following(first, {"a": foreign})["coefficients"],
         np.roll(ours.following({"coefficients": b}, {"a": answer})["coefficients"], 1),
     )
-
-
-@pytest.mark.parametrize("likelihood", ["logistic", "linear"])
-def test_decoded_from_a_recording(tmp_path, likelihood):
-    model = {"name": "newton", "likelihood": likelihood}
-    recording = recorded(tmp_path / "run", model, people=40, rounds=7, participation=1.0)
-    for client, records in recording.truth().items():
-        guess, _ = guessed(attack_named("max_entropy"), recording, client=client)
-        right = float((guess.choice() == records["s"]).mean())
-        if likelihood == "logistic":
-            assert right == 1.0
-            assert guess.probabilities.max(axis=1).min() > 0.999
-        else:  # its Hessian never changes: d (d + 3) / 2 numbers, however long one listens
-            expected = guess.probabilities.max(axis=1).mean()
-            assert abs(right - expected) < 0.15
 
 
 def test_labels_and_records_that_do_not_fit_are_refused_by_name():

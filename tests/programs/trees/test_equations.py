@@ -1,12 +1,11 @@
-"""Leaves are sums over records: at the truth nothing but float32 rounding is left."""
+"""Trees, grown by XGBoost itself: leaves are sums over records; the truth leaves rounding."""
 
 from __future__ import annotations
 
 import ctypes.util
-import importlib.util
+import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,16 +18,11 @@ from overheard.programs.families.xgboost import (
     start_margin,
     tree_equations,
 )
+from overheard.programs.trees import TreeSettings, bagged, grow, read_growing, read_model
 
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("xgboost", reason="needs overheard[xgboost]")
-_SPEC = importlib.util.spec_from_file_location("grown", Path(__file__).with_name("grown.py"))
-assert _SPEC is not None
-assert _SPEC.loader is not None
-grown = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(grown)
-
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson", "reg:gamma")
 VARIANTS = [
     {"reg_lambda": 3.0, "reg_alpha": 0.5},
@@ -42,13 +36,65 @@ VARIANTS = [
 ]
 
 
+def people(objective, count=240, seed=0):
+    """Inputs with missing values, the first column 0 or 1, and labels that depend on it."""
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(size=(count, 5)).astype(np.float32)
+    inputs[:, 1] = np.round(inputs[:, 1] * 2)
+    inputs[rng.random((count, 5)) < 0.1] = np.nan
+    inputs[:, 0] = rng.random(count) < 0.4
+    plain = np.nan_to_num(inputs)
+    mean = np.exp(0.3 * plain[:, 2] + 0.4 * plain[:, 0])
+    labels = {
+        "binary:logistic": lambda: plain[:, 0] + plain[:, 2] + rng.normal(size=count) > 0.5,
+        "reg:squarederror": lambda: plain.sum(axis=1) + rng.normal(size=count),
+        "count:poisson": lambda: rng.poisson(mean),
+        "reg:gamma": lambda: rng.gamma(2.0, mean) + 0.01,
+        "multi:softprob": lambda: np.clip(np.round(plain[:, 2] + plain[:, 0]), 0, 2),
+    }[objective]()
+    return inputs, np.asarray(labels, dtype=np.float64)
+
+
+def federated(settings, rounds=4, seed=0, cyclic=False):
+    """Models of the first of two clients, its candidates (inputs, labels, presence), the truth."""
+    inputs, labels = people(settings.objective, seed=seed)
+    classes = 3 if settings.objective == "multi:softprob" else 0
+    sent, back, model = [], [], b""
+    for number in range(rounds):
+        got = []
+        for client in range(2):
+            if cyclic and client:
+                break
+            mine = (inputs[client::2], labels[client::2])
+            got.append(grow(model, mine, settings, number, classes))
+        sent.append(model)
+        back.append(got[0])
+        model = got[0] if cyclic else bagged(model, got)
+    exchanges = [
+        (before, read_model(raw, "returned"))
+        for before, raw in zip(read_growing(sent, "sent"), back, strict=True)
+    ]
+    true, other = inputs[::2], inputs[::2].copy()
+    other[:, 0] = 1 - other[:, 0]
+    swapped = np.random.default_rng(seed + 1).random(len(true)) < 0.5
+    each = np.stack(
+        [np.where(swapped[:, None], other, true), np.where(swapped[:, None], true, other)]
+    )
+    candidates = (each, np.tile(labels[::2].astype(np.float32), (2, 1)), np.ones(2, dtype=bool))
+    return exchanges, candidates, swapped.astype(np.int64)
+
+
+def plain_settings(**more):
+    return TreeSettings(**{"max_depth": 3, "eta": 0.2, **more})
+
+
 @pytest.mark.parametrize(
     ("objective", "variant"),
     [*((o, {}) for o in OBJECTIVES), *((o, v) for o in OBJECTIVES[:4:3] for v in VARIANTS)],
 )
 def test_the_truth_leaves_rounding(objective, variant):
-    settings = grown.plain_settings(objective=objective, **variant)
-    exchanges, candidates, truth = grown.federated(settings)
+    settings = plain_settings(objective=objective, **variant)
+    exchanges, candidates, truth = federated(settings)
     equations = tree_equations(exchanges, *candidates, settings)
     left = equations.residual_at(truth)
     assert len(left) > 12
@@ -60,18 +106,18 @@ def test_the_truth_leaves_rounding(objective, variant):
 
 
 def test_settings_that_are_not_the_clients_do_not_fit():
-    settings = grown.plain_settings()
-    exchanges, candidates, truth = grown.federated(settings)
+    settings = plain_settings()
+    exchanges, candidates, truth = federated(settings)
     for other in ({"eta": 0.21}, {"reg_lambda": 1.1}):
-        changed = grown.plain_settings(**other)
+        changed = plain_settings(**other)
         left = tree_equations(exchanges, *candidates, changed).residual_at(truth)
         assert np.sqrt(np.mean(left**2)) > 1000
 
 
 def test_slow_twin():
     """Record by record and tree by tree, in the plainest way."""
-    settings = grown.plain_settings()
-    exchanges, candidates, truth = grown.federated(settings, rounds=3)
+    settings = plain_settings()
+    exchanges, candidates, truth = federated(settings, rounds=3)
     rows = []
     people = np.arange(len(truth))
     both, labels = candidates[0], candidates[1][0]
@@ -112,8 +158,8 @@ def test_the_exponential_is_the_c_librarys():
 
 
 def test_cyclic_models_hold_the_clients_trees_behind_those_it_was_sent():
-    settings = grown.plain_settings(aggregation="cyclic", local_rounds=2)
-    exchanges, candidates, truth = grown.federated(settings, cyclic=True)
+    settings = plain_settings(aggregation="cyclic", local_rounds=2)
+    exchanges, candidates, truth = federated(settings, cyclic=True)
     assert [len(returned.trees) for _, returned in exchanges] == [2, 4, 6, 8]
     assert [len(own_trees(*pair)) for pair in exchanges] == [2, 2, 2, 2]
     left = tree_equations(exchanges, *candidates, settings).residual_at(truth)
@@ -122,8 +168,8 @@ def test_cyclic_models_hold_the_clients_trees_behind_those_it_was_sent():
 
 def test_strangers_add_nothing():
     """Membership: of a pool, twice the client's records, those that it does not hold."""
-    settings = grown.plain_settings()
-    exchanges, candidates, truth = grown.federated(settings)
+    settings = plain_settings()
+    exchanges, candidates, truth = federated(settings)
     people = np.arange(len(truth))
     mine = candidates[0][truth, people]
     theirs = mine[::-1] + np.float32(0.01)
@@ -136,10 +182,10 @@ def test_strangers_add_nothing():
 
 
 def test_sampled_rows_are_noise_of_the_stated_size():
-    settings = grown.plain_settings(subsample=0.5)
+    settings = plain_settings(subsample=0.5)
     found = []
     for seed in range(6):
-        exchanges, candidates, truth = grown.federated(settings, seed=seed)
+        exchanges, candidates, truth = federated(settings, seed=seed)
         found.append(tree_equations(exchanges, *candidates, settings).residual_at(truth))
     left = np.concatenate(found)
     assert 0.7 < np.sqrt(np.mean(left**2)) < 1.2
@@ -147,8 +193,8 @@ def test_sampled_rows_are_noise_of_the_stated_size():
 
 
 def test_records_of_another_table_are_refused():
-    settings = grown.plain_settings()
-    exchanges, candidates, _ = grown.federated(settings, rounds=2)
+    settings = plain_settings()
+    exchanges, candidates, _ = federated(settings, rounds=2)
     narrow = (candidates[0][:, :, :3], *candidates[1:])
     with pytest.raises(ChooseAnotherAttack, match="5 features and the records have 3"):
         tree_equations(exchanges, *narrow, settings)
@@ -156,9 +202,30 @@ def test_records_of_another_table_are_refused():
 
 def test_more_trees_than_anybody_waits_for_are_refused():
     """A model of a few megabytes may hold 100,000 trees of one leaf."""
-    settings = grown.plain_settings()
-    ((sent, returned), *_), candidates, _ = grown.federated(settings, rounds=1)
+    settings = plain_settings()
+    ((sent, returned), *_), candidates, _ = federated(settings, rounds=1)
     (tree,) = returned.trees
     many = tuple(replace(tree) for _ in range(100_000))
     with pytest.raises(FixRecording, match="OVERHEARD_MAX_TREE_VISITS"):
         tree_equations([(sent, replace(returned, trees=many))], *candidates, settings)
+
+
+def returned(model, seed):
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(size=(60, 3))
+    labels = (inputs[:, 0] + rng.normal(size=60) > 0).astype(float)
+    return grow(model, (inputs, labels), TreeSettings(max_depth=2), seed)
+
+
+def test_the_server_joins_trees_as_flower_does():
+    flower = pytest.importorskip(
+        "flwr.server.strategy.fedxgb_bagging", reason="needs overheard[flower]"
+    )
+    ours, theirs = b"", None
+    for number in range(3):
+        messages = [returned(ours, 10 * number + client) for client in range(3)]
+        assert [m.count(b'"tree_param"') for m in messages] == [1, 1, 1]
+        ours = bagged(ours, messages)
+        for message in messages:
+            theirs = flower.aggregate(theirs, message)
+        assert json.loads(ours) == json.loads(theirs)
