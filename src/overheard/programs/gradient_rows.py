@@ -29,8 +29,6 @@ from overheard.errors import ChooseAnotherAttack
 Array = NDArray[np.floating[Any]]
 Moments = tuple[NDArray[np.float64], NDArray[np.float64], int]
 """Sums of G G' and G' G over a layer's gradients G (out, in), and the number of its biases."""
-SAMPLED = 300
-"""Records of a written layer whose second moments are taken; the others are like them."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +143,10 @@ class Written:
     def squares(self) -> Array:
         return np.asarray(np.einsum("np,np->p", self.rows, self.rows))
 
-    def moments(self) -> Moments:
-        """As of `Outer`, from `SAMPLED` of the records."""
+    def moments(self, sampled: int = 300) -> Moments:
+        """As of `Outer`, from so many of the records; the others are like them."""
         biases = self.out if self.bias else 0
-        some = self.rows[:SAMPLED, : self.width - biases]
+        some = self.rows[:sampled, : self.width - biases]
         g = some.reshape(len(some), self.out, -1)
         scale = len(self) / max(len(some), 1)
         flat = np.ascontiguousarray(g).reshape(-1, g.shape[2])

@@ -49,13 +49,13 @@ Indices = NDArray[np.int64]
 
 MEMORY = 4e9
 """Bytes that decoding a round may take."""
-_AT_ONCE = 1 << 24  # numbers of the inputs of clients that are trained together
 
 
 @dataclass(frozen=True)
 class LinearOptions:
     """Settings of the linearisation.
 
+    together: numbers of the inputs of clients that are trained at once.
     segments: into which the local steps are cut, a smaller last batch not counted.
     watched: simulated clients along whose paths the rule is differentiated.
     equations, fewest, numbers: coordinates that are used, those that say most: so many an unknown,
@@ -68,6 +68,7 @@ class LinearOptions:
     operations: of one sweep of a decoder over all records: directions that are kept.
     """
 
+    together: float = 2e7
     segments: int = 12
     watched: int = 4
     equations: int = 24
@@ -219,7 +220,7 @@ class Trajectory:
         bit for bit where its library adds in the same order and nothing is random. ``visited``
         takes the orders of first epochs."""
         rng = np.random.default_rng(0) if rng is None else rng
-        together = max(1, _AT_ONCE // self.candidates.inputs[0].size)
+        together = max(1, int(self.options.together / self.candidates.inputs[0].size))
         made = []
         for first in range(0, len(chosen), together):
             data = self.candidates.shards(chosen[first : first + together], self.sent.dtype)

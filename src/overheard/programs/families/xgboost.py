@@ -57,24 +57,33 @@ Models = Sequence[tuple[Booster | None, Booster]]
 
 MODEL = "model"
 """The name of the bytes in a simulated message; in others it is whatever it is."""
-SAME = 1e-5
-"""Values of leaves that differ by less, relative to the tree's largest, differ by rounding."""
-HALF_ULP = 2.0**-24
+HALF_ULP = float(np.finfo(np.float32).eps) / 2
 """Relative rounding of a float32, at most."""
-UNIFORM = 3**-0.5
+UNIFORM = np.sqrt(1 / 3)
 """Standard deviation of what is spread evenly over -1 to 1."""
-PER_RECORD = 0.5
-"""Rounding of a record's gradient that the client's exponential function does otherwise than ours,
-in half units in the last place of the terms that it is made of."""
 
 
-OVERFIT = 1.4
-"""Splits are chosen to fit the rows that were drawn, so that sums over them lie further from those
-over all rows than a draw alone would have them; measured."""
-ROWS = 1 << 14
-"""Rows of inputs up to which a tree costs as much as with one."""
-SMALLEST = 1e-8
-"""Noise of sums that are exact: far below one record, and no row dwarfs the others."""
+@dataclass(frozen=True)
+class TreeOptions:
+    """Settings of the equations that trees give.
+
+    same: values of leaves that differ by less, relative to the tree's largest, differ by rounding.
+    per_record: rounding of a record's gradient that the client's exponential function does
+        otherwise than ours, in half units in the last place of the terms that it is made of.
+    overfit: splits are chosen to fit the rows that were drawn, so that sums over them lie further
+        from those over all rows than a draw alone would have them; measured.
+    rows: of inputs up to which a tree costs as much as with one.
+    smallest: noise of sums that are exact: far below one record, and no row dwarfs the others.
+    """
+
+    same: float = 1e-5
+    per_record: float = 0.5
+    overfit: float = 1.4
+    rows: int = 1 << 14
+    smallest: float = 1e-8
+
+
+OPTIONS = TreeOptions()
 _NUMBERED = re.compile(r"\.[0-9]+$")
 _CLASSES = {"binary:logistic": (2, 2), "multi:softprob": (2, MOST_CLASSES)}
 
@@ -183,7 +192,7 @@ class Trees(Program):
             }
             for m in (returned, repeated)
         )
-        return largest_difference(one, other, SAME)
+        return largest_difference(one, other, OPTIONS.same)
 
 
 def read_exchanges(heard: Sequence[Exchange]) -> Models:
@@ -275,7 +284,7 @@ def check_visits(models: Models, rows: int) -> None:
     """Refuse trees that would take minutes and gigabytes: a stranger may send very many."""
     pairs = [(() if sent is None else sent.trees, own_trees(sent, back)) for sent, back in models]
     every = {tree for pair in pairs for trees in pair for tree in trees}
-    visits = sum(1 + tree.depth for tree in every) * max(rows, ROWS)
+    visits = sum(1 + tree.depth for tree in every) * max(rows, OPTIONS.rows)
     check("tree_visits", visits, "the trees that were sent and returned", FixRecording)
 
 
@@ -316,13 +325,14 @@ def _of_tree(
 
     def equations(term: Array, total: Array, sd: Array, said: Flags) -> SubsetSums:
         """One equation a node that is ``said``."""
-        return sums_over_cells(term, leaf, np.where(said, total, np.nan), np.maximum(sd, SMALLEST))
+        noise = np.maximum(sd, OPTIONS.smallest)
+        return sums_over_cells(term, leaf, np.where(said, total, np.nan), noise)
 
     share, penalty = settings.subsample, settings.reg_lambda
     weight = tree.value.astype(np.float64) * parallel / settings.eta
     usual = share * over(hessian)  # nearly, whatever the records are
     total = usual if tree.hessian is None else tree.hessian.astype(np.float64)
-    rounded = np.square(PER_RECORD * HALF_ULP) * over(spread**2)
+    rounded = np.square(OPTIONS.per_record * HALF_ULP) * over(spread**2)
     # two roundings, of the weight and of the weight times eta; and that of the leaf, if it is
     coarse = settings.leaf_step / 2 * UNIFORM * parallel / settings.eta
     fine = np.abs(weight) * HALF_ULP * 2**0.5 * UNIFORM
@@ -336,7 +346,7 @@ def _of_tree(
         said &= np.abs(weight) < settings.largest_step * (1 - 1e-5)
     if share < 1:
         # the draw moves both sums of a leaf together, so that only one of them is used
-        drawn = OVERFIT**2 * share * (1 - share) * over(term**2)
+        drawn = OPTIONS.overfit**2 * share * (1 - share) * over(term**2)
         return equations(share * term, right, np.sqrt(sd**2 + drawn), said)
     made = [equations(term, right, sd, said)]
     if tree.hessian is not None:
