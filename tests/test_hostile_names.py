@@ -140,7 +140,7 @@ def test_pictures_hold_names_as_text() -> None:
     evil = visible("</text><script>owned=1</script>$\\frac{h}$ &lt;i \x1b[31m")
     suspect = Suspect(client=evil, probability=0.5, accused=True, rounds=1, curve=(0.1, 0.5))
     found = Detection(
-        recording=evil, property=evil, attack=evil, paper="", threat="", rounds=1, seconds=0,
+        recording=evil, property=evil, attack=evil, rounds=1, seconds=0,
         seed=0, suspects=(suspect,),
     )  # fmt: skip
     point = Point(evil, 1.0, (), evil, evil, 0.1, 0.0, None, 0.5, 0.0, evil, 1, 0)

@@ -15,14 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, ListenLonger
 from overheard.evaluation.baselines import Imputer
-from overheard.evaluation.checkpoint import (
-    NOT_RUN,
-    Checkpoint,
-    Progress,
-    attempt,
-    check_budget,
-    silent,
-)
+from overheard.evaluation.checkpoint import NOT_RUN, Checkpoint, Progress, attempt, silent
 from overheard.evaluation.ladder import by_knowledge, by_rounds
 from overheard.evaluation.record import (
     AttackInfo,
@@ -89,6 +82,10 @@ class AuditOptions:
     ladder: bool = False
     demographics: tuple[str, ...] = ()
     share: tuple[int, int] = (0, 1)
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and not 0 < self.budget < float("inf"):
+            raise FixConfig(f"a budget of {self.budget} seconds; give a number above 0, or none")
 
 
 @dataclass(frozen=True)
@@ -169,7 +166,6 @@ def audit(
         record = overheard.audit(recording, overheard.threat_named("eavesdropper"), targets=["sex"])
         record.level, record.secrets
     """
-    check_budget(options.budget)
     recipe, there = told_of(recording), targets_in(recording.targets)
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to audit")

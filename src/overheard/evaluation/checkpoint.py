@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, NotRun, OverheardError
+from overheard.errors import ChooseAnotherOutput, FixData, NotRun, OverheardError
 from overheard.evaluation.record import Failed, Skipped
 from overheard.files import LOCK, PRIVATE, sole_writer, write_durably
 from overheard.transcript.ledger import INDEX
@@ -86,12 +86,6 @@ def attempt(
             error=name,
             doing=doing,
         )
-
-
-def check_budget(budget: float | None) -> None:
-    """Refuse a budget in which nothing can be done."""
-    if budget is not None and not 0 < budget < float("inf"):
-        raise FixConfig(f"a budget of {budget} seconds; give a number above 0, or none")
 
 
 def within(seconds: float, run: Callable[[], Answer]) -> Answer:

@@ -65,8 +65,6 @@ class Detection(Part):
     recording: str
     property: str
     attack: str
-    paper: str
-    threat: str
     rounds: Count
     seconds: Seconds
     seed: int
@@ -141,8 +139,6 @@ def detect(
         recording=recording.path.name,
         property=target.column,
         attack=ran.name,
-        paper=ran.paper,
-        threat=view.threat,
         rounds=len(view.know(Sums)),
         seconds=seconds,
         seed=seed,
