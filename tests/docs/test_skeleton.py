@@ -13,12 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from share_of_values import ShareOfValues
 
 from overheard.attacks import all_attacks
-from overheard.errors import GrantKnowledge
 from overheard.evaluation.audit import audit
-from overheard.transcript.knowledge import Labels
-from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch, observe
 
 
 def test_it_is_audited_listed_and_explained_like_any_other(
@@ -30,11 +26,3 @@ def test_it_is_audited_listed_and_explained_like_any_other(
     assert record.attacks[0].equation.startswith("(θ − θ′)")
     assert "share_of_values" in workplace.overheard("attacks").stdout
     assert "how common each value is" in workplace.overheard("attacks", "share_of_values").stdout
-
-
-def test_it_gets_no_more_than_it_declares(federate: Any) -> None:
-    recording = federate(participation=1.0)
-    weaker = EAVESDROPPER.without(Labels)
-    view = observe(recording, weaker, attribute("s"), recording.clients[0])
-    with pytest.raises(GrantKnowledge, match="Labels"):
-        launch(ShareOfValues(), view, seed=0)

@@ -133,9 +133,3 @@ def test_one_line_in_processes_of_their_own() -> None:
     assert json.loads(json.dumps(found)) == found
     assert found["ratio"] == pytest.approx(found["theirs_seconds"] / found["ours_seconds"])
     assert found["possible"] > found["ratio"] > 0
-
-
-def test_tables_show_every_line_and_curve() -> None:
-    speeds, growth = (make() for make in lines.TABLES.values())
-    assert len(speeds.splitlines()) == len(lines.LINES) + 4
-    assert len(growth.splitlines()) == len(lines.CURVES) + 2
