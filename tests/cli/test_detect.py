@@ -110,11 +110,9 @@ def test_without_the_truth_it_works_and_says_nothing_of_right_or_wrong(
 
 @pytest.mark.parametrize("positives", [0, 10])
 def test_nobody_and_everybody(record: Callable[..., Path], run: Run, positives: int) -> None:
-    code, printed, complaint = run(
-        "detect", record(positives=positives), "--property", "poisoning", "--score"
-    )
-    assert code == 0, complaint
-    assert f"of {positives} found" in printed
+    found = run("detect", record(positives=positives), "--property", "poisoning", "--score")
+    assert found[0] == 0, found[2]
+    assert f"of {positives} found" in found[1]
 
 
 @pytest.mark.parametrize(
@@ -190,6 +188,7 @@ ROUNDS, SITES, SHARD, RATE = 60, 12, 20, 0.5
 Sites = dict[str, tuple[np.ndarray, np.ndarray]]
 POISONERS, HOLDERS = ("site 3", "site 8"), ("site 1", "site 5", "site 9")
 DESCRIPTION = """
+encoding = [{ column = "x0" }, { column = "x1" }, { column = "x2" }, { column = "x3" }]
 [data]
 source = "file"
 path = "like_them.csv"
@@ -199,14 +198,6 @@ task = "classification"
 name = "logistic"
 [training]
 learning_rate = 0.5
-[[encoding]]
-column = "x0"
-[[encoding]]
-column = "x1"
-[[encoding]]
-column = "x2"
-[[encoding]]
-column = "x3"
 """
 
 
