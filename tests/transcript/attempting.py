@@ -239,7 +239,8 @@ def _recording(place: Path) -> None:
 
 def _audited(place: Path) -> None:
     """The audit itself, with a guess and two attacks that take no time."""
-    from overheard.cli.audit import adversary, run_audit
+    from overheard.cli.audit import run_audit
+    from overheard.cli.recording import adversary
     from overheard.evaluation.audit import AuditOptions
     from overheard.transcript.store import Recording
 

@@ -14,6 +14,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 import typer
+from typer import Option
 
 from overheard import terminal
 from overheard.cli import (
@@ -40,21 +41,17 @@ app.add_typer(catalogue.data, name="data")
 
 @app.callback()
 def _options(
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error (anywhere).")
-    ] = False,
+    debug: Annotated[bool, Option("--debug", help="Show an error's traceback (anywhere).")] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only the paths written (anywhere).")
+        bool, Option("--quiet", "-q", help="Print only the paths written (anywhere).")
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object and nothing else (anywhere).")
-    ] = False,
+    json: Annotated[bool, Option("--json", help="Print one JSON object (anywhere).")] = False,
     trust: Annotated[
         list[str],
-        typer.Option(
+        Option(
             metavar="MODULE:FUNCTION",
-            help="Code that a config or recording names as its model's factory and that may be "
-            "imported and run (repeat; before the command).",
+            help="Code that a config or recording names and that may be imported and run (repeat; "
+            "before the command).",
         ),
     ] = [],
 ) -> None:

@@ -10,7 +10,7 @@ from typer import Exit, Option
 from overheard import terminal
 from overheard.cli.describe import described
 from overheard.cli.options import Describing, Grant, Out, Run, Seed, Threat, TrustCode
-from overheard.cli.recording import record
+from overheard.cli.recording import adversary, record
 
 if TYPE_CHECKING:
     from overheard.evaluation.audit import AuditOptions
@@ -182,13 +182,6 @@ def _sound(run: Path, ignore_damage: bool, work: Path) -> tuple[Path, tuple[str,
     return left, missing
 
 
-def adversary(threat: str, grant: list[str] | None = None) -> Any:
-    """The threat model of this name, with further knowledge."""
-    from overheard.transcript.threat import granting_named, threat_named
-
-    return granting_named(threat_named(threat), grant or [])
-
-
 def _share_out(asked: tuple[Any, ...], kept: Any, workers: int, ray: str) -> None:
     """Let workers do what can be done of the audit client by client; what they find is kept."""
     from overheard.programs.trusted import trusted
@@ -264,16 +257,11 @@ def summary(record: Audit, title: str = "") -> None:
     usual = f"what the {record.run.threat} learns, all clients together"
     terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
     for one in ladders(record):
-        rungs = [
-            (
-                r.rung,
-                "not measured" if r.flag else words.share(r.value),
-                words.share(r.imputation),
-                str(r.calibration.certain) if r.calibration else "",
-                words.rung(r.rung),
-            )
-            for r in one.rungs
-        ]
+        rungs = []
+        for r in one.rungs:
+            right = "not measured" if r.flag else words.share(r.value)
+            certain = str(r.calibration.certain) if r.calibration else ""
+            rungs.append((r.rung, right, words.share(r.imputation), certain, words.rung(r.rung)))
         heads = ["adversary", "guessed right", "imputation", "certain", "what it knows"]
         terminal.table(heads, rungs, f"{one.chart.name}, by what is known", right=heads[1:4])
     lines = [*headline(record)]

@@ -80,12 +80,8 @@ def _identified(
     path = os.path.relpath(table.resolve(), run.resolve())
     also = {"also_fits": tuple(other.words for other in found.open)}
     told, said = found.description, remarks(found)
-    told = told.model_copy(
-        update={
-            "data": told.data.model_copy(update={"path": path}),
-            "audit": told.audit.model_copy(update=also),
-        }
-    )
+    data, audit = told.data.model_copy(update={"path": path}), told.audit.model_copy(update=also)
+    told = told.model_copy(update={"data": data, "audit": audit})
     write_durably(file, [written(told, said)])
     best = found.ranking[0]
     rows = [

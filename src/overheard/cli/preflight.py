@@ -33,11 +33,7 @@ def preflight(
         list[str], Option(help="Secret to ask about (repeat); default: all that the audit asks.")
     ] = [],
     update: Annotated[
-        list[Path],
-        Option(
-            help="A real round, as safetensors or npz with sent/NAME and returned/NAME (repeat); "
-            "default: rounds are simulated."
-        ),
+        list[Path], Option(help="A real round, as safetensors or npz (repeat); default: simulated.")
     ] = [],
     changes: Annotated[
         bool, Option(help="Look for changes that would leak less; takes longest.")
@@ -46,7 +42,8 @@ def preflight(
 ) -> None:
     """Audit your own updates before you send them; exit 1 unless all is below the limits.
 
-    The answer is about these attacks and, unless updates are given, about simulated ones.
+    The answer is about these attacks and, unless updates are given, about simulated ones. The file
+    of a real round holds sent/NAME and returned/NAME.
     """
     import json
 

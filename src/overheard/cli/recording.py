@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
@@ -42,17 +42,14 @@ def record(federation: Federation, out: Path, seed: int | None) -> Federation:
 def import_checkpoints(
     folder: Annotated[Path, Argument(help="Folder of safetensors checkpoints.")],
     out: Out,
-    pattern: Annotated[
-        Path | None,
-        Option(
-            help="TOML file that says how files are named. Default: sent = "
-            '"round_{round}/global.safetensors", returned = '
-            '"round_{round}/{client}.safetensors". Also: sent_is = "after" if the global file '
-            "is what the round ended in, payload, [weights]."
-        ),
-    ] = None,
+    pattern: Annotated[Path | None, Option(help="TOML file that says how files are named.")] = None,
 ) -> None:
-    """Make a recording of a folder of checkpoints."""
+    """Make a recording of a folder of checkpoints.
+
+    Without a pattern: sent = "round_{round}/global.safetensors", returned =
+    "round_{round}/{client}.safetensors". It may also say sent_is = "after", if the global file is
+    what the round ended in, payload and [weights].
+    """
     from overheard.recorders.folder import import_folder, read_pattern
 
     with terminal.waiting("reading checkpoints"):
@@ -79,6 +76,13 @@ def verify(run: Run, seed: NoSeed = None) -> None:
         raise Exit(1)
 
 
+def adversary(threat: str, grant: list[str] | None = None) -> Any:
+    """The threat model of this name, with further knowledge."""
+    from overheard.transcript.threat import granting_named, threat_named
+
+    return granting_named(threat_named(threat), grant or [])
+
+
 def share(
     run: Run,
     target: Annotated[str, Option(help="The one secret that may be asked about.")],
@@ -102,11 +106,10 @@ def share(
 
     from overheard.transcript.share import share as write
     from overheard.transcript.store import Recording
-    from overheard.transcript.threat import granting_named, threat_named
 
-    adversary = granting_named(threat_named(threat), grant)
+    who = adversary(threat, grant)
     with terminal.waiting("copying what may be shared"):
-        shared = write(Recording.open(run), target, adversary, out, client, keep)
+        shared = write(Recording.open(run), target, who, out, client, keep)
     terminal.wrote("shared", out)
     terminal.say(f"holds      {', '.join(shared.kinds) or 'no side knowledge'}")
     terminal.say(f"clients    {len(shared.clients)}")
