@@ -25,9 +25,9 @@ ROOT = Path(__file__).parents[2]
 
 _OTHERS: tuple[tuple[str, Any, str], ...] = (  # further kinds of knowledge, each with its question
     ("Groups", {"column": "x", "values": [0.0, 1.0]}, "label"),
-    ("GroupCounts", {"north": [3, 3], "south": [2, 4], "east": [6, 0]}, "label"),
+    ("GroupCounts", {"north": {"counts": [3, 3]}, "south": {"counts": [2, 4]}}, "label"),
     ("ShardSize", {"records": 6}, "property.poisoning"),
-    ("SuspectedBehaviour", {"name": "inversion"}, "property.poisoning"),
+    ("SuspectedBehaviour", {"behaviour": "inversion"}, "property.poisoning"),
     ("AppliedDefence", {"names": ["gaussian"], "clip_norm": 1.0, "noise_sd": 0.1}, ""),
     ("PrivacyBudget", {"north": {"epsilon": 1.0, "delta": 1e-5, "words": "a promise"}}, ""),
 )

@@ -205,9 +205,9 @@ def test_what_the_property_needs_is_read_for_its_target_only(tmp_path: Path) -> 
         recorder.side("AuxiliaryData", {"auxiliary": table}, "property.membership")
         recorder.side("TargetRecord", {"target": one}, "property.membership")
         recorder.side("ShardSize", {"records": 10}, "property.membership")
-        recorder.side("SuspectedBehaviour", {"name": "ascent"}, "property.poisoning")
+        recorder.side("SuspectedBehaviour", {"behaviour": "ascent"}, "property.poisoning")
         recorder.side("ShardSize", {"records": 0}, "property.poisoning")
-        recorder.side("SuspectedBehaviour", {"behaviour": "ascent"}, "property.free-rider")
+        recorder.side("SuspectedBehaviour", {"nmae": "ascent"}, "property.free-rider")
     recording = Recording.open(tmp_path / "run")
     view = observe(recording, SECURE_SERVER, MEMBERSHIP, "")
     assert view.kinds == {Broadcast, Sums, AuxiliaryData, TargetRecord, ShardSize}

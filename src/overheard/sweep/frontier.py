@@ -83,13 +83,14 @@ def _point(about: tuple[Any, ...], attacks: Mapping[str, list[Result]]) -> Point
         lifts, worths = [max(r["lift"], 0.0) for r in mine], [r["utility"] for r in mine]
         bits = [r["bits_gained"] for r in mine if r.get("bits_gained") is not None]
         leakage, worth = ((fmean(x), stdev(x) if len(x) > 1 else 0.0) for x in (lifts, worths))
+        known = fmean(bits) if bits else None
     except OverflowError as error:
         raise FixData(
             f"{defence} {strength:g}: numbers too large for a mean over seeds; the training "
             "diverged there: leave this setting out"
         ) from error
     name, seeds = str(mine[0].get("utility_is") or ""), len({r["seed"] for r in mine})
-    known, flagged = fmean(bits) if bits else None, sum(r.get("flagged") or 0 for r in mine)
+    flagged = sum(r.get("flagged") or 0 for r in mine)
     about = (defence, strength, varied, worst, attribute)
     return Point(*about, *leakage, known, *worth, name, seeds, flagged)
 

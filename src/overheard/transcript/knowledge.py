@@ -312,13 +312,6 @@ class SuspectedBehaviour(Knowledge):
         if self.behaviour not in BEHAVIOURS:
             raise FixData(f"unknown behaviour {self.behaviour!r}; known: {', '.join(BEHAVIOURS)}")
 
-    def content(self) -> Any:
-        return {"name": self.behaviour}
-
-    @classmethod
-    def of(cls, content: Any, held: Held) -> Self:
-        return cls(str(content["name"]))
-
 
 @kind
 @dataclass(frozen=True)
@@ -361,13 +354,6 @@ class GroupCounts(Knowledge):
             client: cls(tuple(int(np.sum(mine[groups.column] == v)) for v in groups.values))
             for client, mine in world.clients.items()
         }
-
-    def content(self) -> Any:
-        return list(self.counts)
-
-    @classmethod
-    def of(cls, content: Any, held: Held) -> Self:
-        return cls(tuple(map(int, content)))
 
 
 def listens(needs: Iterable[type[Any]]) -> bool:
