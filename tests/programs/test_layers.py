@@ -17,8 +17,8 @@ from overheard.programs import layers, trusted
 from overheard.programs.gradient_rows import Outer
 from overheard.programs.layers import KERNELS, LayeredNetwork
 from overheard.programs.networks import initial, network
-from overheard.programs.recipe import Adam, Dense, LeNet, Module, Recipe, Sgd
-from overheard.programs.training import Schedule, local_training, shards
+from overheard.programs.recipe import Dense, LeNet, Module, Recipe
+from overheard.programs.training import local_training, shards
 
 INPUTS = 5
 SMALL = LeNet(image=(1, 16, 16), filters=(3, 4), hidden=(6,), outputs=3)
@@ -28,10 +28,6 @@ LENETS = {"small": SMALL, "colour": COLOUR}
 
 def plain() -> nn.Module:
     return nn.Sequential(nn.Linear(INPUTS, 4), nn.Tanh(), nn.Linear(4, 3))
-
-
-def single() -> nn.Module:
-    return nn.Sequential(nn.Linear(INPUTS, 4), nn.Tanh(), nn.Linear(4, 1))
 
 
 def dropping() -> nn.Module:
@@ -207,51 +203,12 @@ def test_gradients_can_be_searched_along(
             torch.testing.assert_close(one, two)
 
 
-@pytest.mark.parametrize("optimiser", [Sgd(momentum=0.9), Adam(weight_decay=0.01)])
-def test_a_client_trains_as_torch_would(optimiser: Any, rng: np.random.Generator) -> None:
-    """Alone or among larger ones, which end an epoch later."""
-    inputs, labels = rng.normal(size=(10, INPUTS)), rng.integers(3, size=10).astype(float)
-    module = plain().double()
-    start = np.concatenate([p.detach().numpy().ravel() for p in module.parameters()])
-    stated = recipe(SAME, batch_size=4, epochs=3, optimiser=optimiser)
-    more = rng.normal(size=(30, INPUTS)), rng.integers(3, size=30).astype(float)
-    data = shards([inputs, more[0]], [labels, more[1]])
-    made = local_training(stated, start, data, np.random.default_rng(1))[0]
-    theirs: Any = torch.optim.SGD(module.parameters(), 0.1, momentum=0.9)
-    if isinstance(optimiser, Adam):
-        theirs = torch.optim.Adam(module.parameters(), 0.1, weight_decay=0.01)
-    order = Schedule(stated, data, np.random.default_rng(1))
-    for x, y, weights in order.one_by_one(start.dtype, slice(None)):
-        used = weights[0] > 0
-        if not used.any():
-            continue
-        theirs.zero_grad()
-        outputs = module(torch.tensor(x[0][used]))
-        nn.functional.cross_entropy(outputs, torch.tensor(y[0][used]).long()).backward()
-        theirs.step()
-    expected = np.concatenate([p.detach().numpy().ravel() for p in module.parameters()])
-    np.testing.assert_allclose(made, expected, rtol=1e-8, atol=1e-10)
-
-
 def test_it_knows_what_draws_and_what_mixes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for make in (plain, dropping, mixing):
         made = network(recipe(described(make, monkeypatch)))
         found.append((made.chance, made.mixes))
     assert found == [(False, False), (True, False), (False, True)]
-
-
-def test_dropout_follows_the_generator(
-    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
-    stated = recipe(described(dropping, monkeypatch), epochs=2)
-    data = shards([rng.normal(size=(6, INPUTS))], [np.zeros(6)])
-    start = network(stated).initial(0, "uniform")
-    one, two, three = (
-        local_training(stated, start, data, np.random.default_rng(seed)) for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(one, two)
-    assert np.abs(one - three).max() > 1e-4
 
 
 def test_code_is_not_run_without_trust() -> None:

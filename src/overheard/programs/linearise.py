@@ -425,10 +425,8 @@ class States:
             visited = np.repeat(np.arange(self.positions), counts)
             np.put_along_axis(place, order, np.broadcast_to(visited, order.shape), axis=1)
             np.put_along_axis(position, candidates.rows(chosen), place, axis=1)
-        number = np.zeros((int(self.candidate.max()) + 1, self.positions), dtype=np.int64)
-        for state, (k, z) in enumerate(zip(self.candidate, self.position, strict=True)):
-            number[k, slice(None) if z < 0 else z] = state
-        return np.asarray(number[chosen, position])
+        # states are in the order of the candidates, each one's in that of the positions
+        return np.asarray(np.searchsorted(self.candidate, chosen) + position)
 
 
 def states_of(
@@ -445,13 +443,9 @@ def states_of(
         kinds.append(counts[: len(groups) + (counts[-1] > 0)] / candidates.members)
     made = []
     for chances in kinds:
-        pairs = [
-            (k, z)
-            for k, there in enumerate(candidates.present)
-            for z in (range(len(chances)) if there else (-1,))
-        ]
-        candidate, position = np.array(pairs, dtype=np.int64).T
-        made.append(States(candidate, position, chances))
+        each = [np.arange(len(chances)) if there else -np.ones(1) for there in candidates.present]
+        candidate = np.repeat(np.arange(len(each)), [len(positions) for positions in each])
+        made.append(States(candidate, np.concatenate(each).astype(np.int64), chances))
     return made
 
 
