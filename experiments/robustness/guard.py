@@ -2,10 +2,11 @@
 
 Federations are drawn: their people, the secret (balanced, rare, of three values), the model, the
 recipe, the defence, what else is asked. **guard**: each client's updates go through
-`overheard.flower.guard_mod`, round by round; what left is averaged, recorded and audited. A fault
-is a client of which the audit exposes a secret. **preflight**: the federation is simulated and
-audited, and each client asks beforehand, with another seed, once from a file with its own records
-alone, once with the whole config. A fault is a secret that is exposed and was called ok.
+`overheard.flower.guard_mod`, round by round (of two federations in three it may add noise); what
+left is averaged, recorded and audited. A fault is a secret that the audit exposes. **preflight**:
+the federation is simulated and audited, and each client asks beforehand, with another seed, once
+from a file with its own records alone, once with the whole config. A fault is a secret that is
+exposed and was called ok.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ from overheard.transcript.threat import EAVESDROPPER
 Settings = dict[str, Any]
 FEDERATIONS, CLIENTS, ROUNDS = 60, 4, 10
 """Of the guard: 240 clients."""
+NOISES = (0.0, 0.1, 1.0)
+"""Standard deviations of what a guard may add, in turn: without it hardly anything leaves."""
 OTHER_SEED = 1000
 EASY = ("ok", "not asked")
 DEFENCES: dict[str, list[Settings]] = {
@@ -132,12 +135,18 @@ def guarded(each: Cell) -> dict[str, Any]:
         folder = Path(name)
         path = write_tables({**people, "clients": CLIENTS}, each["federation"], folder)[""]
         said = Federation.model_validate(on(about, path))
-        left = _listened(said, on(about, path, seed=each["federation"]), folder / "run")
-        exposed: list[str] = []
-        if left:
-            describe(Recording.open(folder / "run"), said, folder / "side")
-            found = audit(Recording.open(folder / "run", folder / "side"), EAVESDROPPER)
-            exposed = [_named(s) for s in found.secrets if s.level == EXPOSED]
+        sd = NOISES[each["federation"] % len(NOISES)]
+        left = _listened(said, on(about, path, seed=each["federation"]), sd, folder / "run")
+        exposed: set[str] = set()
+        for noise in (
+            (0.0, sd)[: 1 + (sd > 0)] if left else ()
+        ):  # whoever listens may take it for either
+            defence = [{"name": "gaussian", "sd": noise}] if noise else []
+            told = Federation.model_validate(on({**about, "defence": defence}, path))
+            describe(Recording.open(folder / "run"), told, folder / f"side-{noise}")
+            run = Recording.open(folder / "run", folder / f"side-{noise}")
+            found = audit(run, EAVESDROPPER)
+            exposed |= {_named(s) for s in found.secrets if s.level == EXPOSED}
     words = f"exposed: {', '.join(exposed)}" if exposed else ""
     return tried(CLIENTS, len(exposed), words) | {"left": left, "updates": CLIENTS * ROUNDS}
 
@@ -149,8 +158,8 @@ def _trained(content: Any, message: Any, context: Any) -> Any:
     return Message(content, reply_to=message)
 
 
-def _listened(said: Federation, config: Settings, run: Path) -> int:
-    """Record the rounds of clients behind `guard_mod`; how many updates left."""
+def _listened(said: Federation, config: Settings, noise: float, run: Path) -> int:
+    """Record the rounds of clients behind `guard_mod` (it may add noise); how many updates left."""
     from flwr import app as flwr
     from flwr.supercore.task_identity import TaskIdentity
 
@@ -171,19 +180,21 @@ def _listened(said: Federation, config: Settings, run: Path) -> int:
     with Recorder(run, "model", {"clients": list(ready.clients)}) as recorder:
         for number in range(ROUNDS):
             passed, sizes = [], []
-            for client, records in ready.clients.items():
+            for k, (client, records) in enumerate(ready.clients.items()):
                 data = client_shards(recipe, {client: records})
                 after = local_training(recipe, model, data, rng)[0]
                 message = flwr.Message(packed(model), dst_node_id=1, message_type="train")
                 message.metadata.__dict__["_message_id"] = "1"
                 context = flwr.Context(1, 1, {}, states[client], {})
-                guard = guard_mod(said, client, how=Guarding(seed=number))
+                guard = guard_mod(
+                    said, client, how=Guarding(seed=ROUNDS * k + number, noise_sd=noise)
+                )
                 reply: Any = guard(message, context, partial(_trained, packed(after)))
                 if not reply.has_error():
                     recorder.sent(number, client, dict(named(recipe.model.layout(), model)))
                     returned = {n: a.numpy() for n, a in reply.content["arrays"].items()}
                     recorder.returned(number, client, returned, float(len(records)))
-                    passed.append(after)
+                    passed.append(np.concatenate([a.ravel() for a in returned.values()]))
                     sizes.append(len(records))
             left += len(passed)
             if passed:
