@@ -381,7 +381,7 @@ class _Round:
         self.one, self.states, self.options = one, states, options
         people = one.truth.shape[1]
         kept = np.einsum("nr,nr->r", one.rows, one.rows) > options.weak**2
-        apart = one.rows[:, kept].reshape(people, -1, int(kept.sum()))
+        apart = one.rows[:, kept].reshape(people, len(one.rows) // people, int(kept.sum()))
         measured = Measurement(one.points @ apart, one.totals[0, kept])
         totals = one.totals[:, kept]
         known = [np.tensordot(np.eye(len(one.points))[s], measured.features, 2) for s in one.truth]
