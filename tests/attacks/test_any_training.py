@@ -207,10 +207,6 @@ def test_who_reads_gradients_refuses_other_training(name: str, federate: Federat
         decoded(view, name)
 
 
-ATTRIBUTE = FAMILIES["attributes, linear"]
-Federate = Callable[..., Recording]
-
-
 def test_fewer_equations_than_records(federate: Federate) -> None:
     """A network too small to tell: that every record is one of two candidates is needed too."""
     recording = federate(

@@ -12,7 +12,7 @@ import pytest
 from federations import NEWTON, STATISTICS, TREES, same
 from quick_attacks import attack_named
 
-from overheard.attacks import all_attacks, attack_named, equation, words
+from overheard.attacks import all_attacks, equation, words
 from overheard.errors import GrantKnowledge
 from overheard.evaluation.checkpoint import NOT_RUN
 from overheard.questions.question import all_questions
