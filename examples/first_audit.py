@@ -1,7 +1,5 @@
 """From a description to findings in twenty lines; the README shows the same."""
 
-from __future__ import annotations
-
 import tempfile
 
 from overheard import Recording, audit, parse_config, plan, simulate, threat_named, write_report

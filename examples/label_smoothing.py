@@ -10,8 +10,6 @@ from a config in this folder, or announce it by an entry point of the group ``ov
     overheard --trust label_smoothing:LabelSmoothing simulate federation.toml --out run
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

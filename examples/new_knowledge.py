@@ -7,8 +7,6 @@ threat model grants it; nothing else has to be told of it.
     python examples/new_knowledge.py
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Mapping

@@ -12,8 +12,6 @@ Then `overheard attacks` lists them, audits ask it of every attribute, and repor
 show it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

@@ -11,8 +11,6 @@ sent and decodes an attribute of every record from one round. From the command l
 with ``[model] name = "module"`` and ``factory = "own_module:net"`` in federation.toml.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

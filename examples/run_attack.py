@@ -1,7 +1,5 @@
 """Launch an attack of one's own on a recording, with exactly the knowledge that it declares."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An attack in one file: copy it to src/overheard/attacks/attribute/ and change what it does."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

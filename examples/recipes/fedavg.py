@@ -3,8 +3,6 @@
 ``task`` is the app's own module: its network, its data and its training.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ Its server app records to OUT/run; other settings are the app's own, as `flwr ru
 them.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -4,8 +4,6 @@ Some of the forms that they were written on bear a mark, which is in the image's
 the images without it asks which. ``python images.py OUT``: writes them to OUT/images.csv.
 """
 
-from __future__ import annotations
-
 import csv
 import sys
 from functools import cache

@@ -1,7 +1,5 @@
 """A plain loop over a linear model of scikit-learn: ``coef_`` and ``intercept_`` are sent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

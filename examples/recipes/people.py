@@ -3,8 +3,6 @@
 ``python people.py OUT [PEOPLE]``: writes them to OUT/people.csv, which is what an auditor holds.
 """
 
-from __future__ import annotations
-
 import csv
 import sys
 from functools import cache

@@ -1,7 +1,5 @@
 """The usual loop over the batches of a torch module."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """A site: how many people it has, the sums of their columns, and how these are spread."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

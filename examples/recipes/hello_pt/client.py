@@ -1,7 +1,5 @@
 """A site: trains the network of ../cnn on its own images, as hello-pt does."""
 
-from __future__ import annotations
-
 import nvflare.client as flare
 from cnn.task import Net, load_data, train
 

@@ -3,8 +3,6 @@
 One line is overheard's.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A site: gradient and Hessian of the log likelihood of its own people, as hello-lr has it."""
 
-from __future__ import annotations
-
 import numpy as np
 import nvflare.client as flare
 import people

@@ -1,7 +1,5 @@
 """``python train.py OUT``: how much do people spend on doctors? scikit-learn's ridge by SGD."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

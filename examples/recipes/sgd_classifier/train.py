@@ -1,7 +1,5 @@
 """``python train.py OUT``: who spends much on doctors? Logistic regression of scikit-learn."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A site: of women and of men, how many leave at each age, and how many of them spend much then."""
 
-from __future__ import annotations
-
 import numpy as np
 import nvflare.client as flare
 import people

@@ -1,7 +1,5 @@
 """The server: asks every site for its table once, and adds them up to one survival curve a sex."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

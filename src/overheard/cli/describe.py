@@ -61,18 +61,14 @@ def _identified(
     import os
     import tempfile
 
-    from overheard.errors import ChooseAnotherOutput, FixConfig
+    from overheard.errors import ChooseAnotherOutput
     from overheard.files import write_durably
     from overheard.identify.recording import identify
     from overheard.recorders.describe import written
-    from overheard.recorders.template import BESIDE
+    from overheard.recorders.template import BESIDE, undescribed
     from overheard.transcript.store import Recording
 
-    recording, file = Recording.open(run), run / BESIDE
-    if recording.describes_itself:
-        raise FixConfig(f"{run}: describes itself already: `overheard audit {run}`")
-    if not recording.rounds:
-        raise FixConfig(f"{run}: no round was recorded; there is nothing to describe")
+    recording, file = undescribed(Recording.open(run)), run / BESIDE
     if file.exists():
         raise ChooseAnotherOutput(f"{file} exists already; remove it to find it anew")
     with tempfile.TemporaryDirectory() as work, terminal.waiting("trying recipes by replay"):

@@ -1,7 +1,5 @@
 """A site: grows a tree on its own people after those that it is sent."""
 
-from __future__ import annotations
-
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp

@@ -1,7 +1,5 @@
 """The server: trees of all sites in a bag, or one site after the other. One line is overheard's."""
 
-from __future__ import annotations
-
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp

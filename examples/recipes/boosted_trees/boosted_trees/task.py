@@ -1,7 +1,5 @@
 """Who spends much on doctors? Boosted trees, one tree a site and round."""
 
-from __future__ import annotations
-
 import people
 import xgboost
 

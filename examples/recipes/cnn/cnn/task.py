@@ -1,7 +1,5 @@
 """Which digit is it? A small convolutional network, SGD with momentum, batches of 32."""
 
-from __future__ import annotations
-
 import images
 import torch
 from torch import nn

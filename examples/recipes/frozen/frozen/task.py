@@ -1,7 +1,5 @@
 """Which digit is it? A backbone that stays as it is, and a head that is trained on its features."""
 
-from __future__ import annotations
-
 import images
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Who spends much on doctors? A network that normalises its layers, Adam, batches of 32."""
 
-from __future__ import annotations
-
 import people
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """A site: trains on its own people; Flower's mod masks what it returns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from flwr.client import NumPyClient

@@ -1,7 +1,5 @@
 """The server: FedAvg of masked models. One line of it is overheard's."""
 
-from __future__ import annotations
-
 import torch
 from flwr.common import Context, ndarrays_to_parameters
 from flwr.server import LegacyContext, ServerConfig

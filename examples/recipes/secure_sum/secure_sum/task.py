@@ -1,7 +1,5 @@
 """Who spends much on doctors? A small network, one step on all of a site's people a round."""
 
-from __future__ import annotations
-
 import people
 import torch
 from torch import nn

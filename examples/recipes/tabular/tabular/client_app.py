@@ -1,7 +1,5 @@
 """A site: trains the model that it is sent on its own people, and returns it."""
 
-from __future__ import annotations
-
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 

@@ -1,7 +1,5 @@
 """The server: plain FedAvg. One line of it is overheard's."""
 
-from __future__ import annotations
-
 import torch
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp

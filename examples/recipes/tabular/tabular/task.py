@@ -1,7 +1,5 @@
 """Who spends much on doctors? A small network, Adam, batches of 32; every site scales its own."""
 
-from __future__ import annotations
-
 import people
 import torch
 from torch import nn
