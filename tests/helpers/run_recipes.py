@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scripts import load
 from typer.testing import CliRunner
 
+from experiments import recipes as TOOL
 from overheard.cli import app
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples" / "recipes"
-TOOL = load(ROOT / "docs" / "tools" / "recipes.py")
 
 
 def commands(recipe: str, out: Path) -> list[list[str]]:
