@@ -16,9 +16,10 @@ from unittest import mock
 import numpy as np
 import pytest
 from patience import PATIENCE
-from run_recipes import RECIPES, ROOT, TOOL, audited, commands, path
+from run_recipes import RECIPES, ROOT, audited, commands, path
 from scripts import load
 
+from experiments.recipes import ROWS
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
 
@@ -40,8 +41,8 @@ def needed(*packages: str) -> None:
 def test_every_recipe_is_run_here_and_in_the_table() -> None:
     there = {file.parent.name for file in RECIPES.glob("*/run.sh")}
     assert there == {*PLAIN, *FLARE, *FLOWER}
-    assert there == {folder for row in TOOL.ROWS for folder in row.folders}
-    assert sum(bool(row.folders) for row in TOOL.ROWS) == 11
+    assert there == {folder for row in ROWS for folder in row.folders}
+    assert sum(bool(row.folders) for row in ROWS) == 11
 
 
 @pytest.mark.parametrize("recipe", PLAIN)

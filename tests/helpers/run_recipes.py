@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments import recipes as TOOL
+from experiments import recipes
 from overheard.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def audited(recipe: str, out: Path, federation: bool = True) -> None:
                 done = CliRunner().invoke(app, words)
                 assert done.exit_code == 0, (recipe, done.output, done.exception)
     expected = json.loads((RECIPES / recipe / "expected.json").read_text())
-    found = TOOL.figures(out / recipe)
+    found = recipes.figures(out / recipe)
     assert found.keys() == expected.keys(), recipe
     for name, figure in found.items():
         assert set(figure["replays"]) == {"fits"}, (recipe, name)
