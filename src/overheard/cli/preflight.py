@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option
 
@@ -47,7 +47,7 @@ def preflight(
     """
     import json
 
-    from pydantic_core import to_json
+    from pydantic import TypeAdapter
 
     from overheard.federation.federation import read_config
     from overheard.files import write_durably
@@ -66,7 +66,7 @@ def preflight(
         else:
             found = guard.preflight(read_config(config), *asked, changes, show)
     content = asdict(found) | {"answer": found.answer, "passes": found.passes}
-    figures = to_json(content, indent=1, inf_nan_mode="null")  # NaN is no JSON
+    figures = TypeAdapter(Any).dump_json(content, indent=1)  # NaN, which is no JSON, is null
     terminal.emit(json.loads(figures))
     _show(found)
     if out is not None:
