@@ -138,9 +138,7 @@ def guarded(each: Cell) -> dict[str, Any]:
         sd = NOISES[each["federation"] % len(NOISES)]
         left = _listened(said, on(about, path, seed=each["federation"]), sd, folder / "run")
         exposed: set[str] = set()
-        for noise in (
-            (0.0, sd)[: 1 + (sd > 0)] if left else ()
-        ):  # whoever listens may take it for either
+        for noise in {0.0, sd} if left else ():  # who listens may reckon with it or not
             defence = [{"name": "gaussian", "sd": noise}] if noise else []
             told = Federation.model_validate(on({**about, "defence": defence}, path))
             describe(Recording.open(folder / "run"), told, folder / f"side-{noise}")
