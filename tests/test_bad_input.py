@@ -229,17 +229,23 @@ def test_a_report_is_never_overwritten(workplace: Any) -> None:
 # --- recordings that are whole but cannot be used ---------------------------------------------
 
 
-def test_a_client_that_never_takes_part(workplace: Any) -> None:
-    old = Recording.open(workplace.path / "run")
-    numbers, sent, returned, _ = old.link("site 0")
+def again(workplace: Any, factor: float = 1.0) -> None:
+    """The recording of two clients only; the second returns so much of what the first does."""
+    run = workplace.path / "run"
+    old = Recording.open(run)
+    heard = list(old.releases("site 0"))
     with Recorder(workplace.path / "again", old.payload, old.about) as recorder:
         recorder.truth(old.truth())
         recorder.side("LocalTraining", old.side("LocalTraining"))
-        for row, number in enumerate(numbers):
-            model, back = ({n: a[row] for n, a in way.items()} for way in (sent, returned))
-            recorder.round(int(number), model, {"site 0": back, "site 1": back})
-    shutil.rmtree(workplace.path / "run")
-    (workplace.path / "again").rename(workplace.path / "run")
+        for entry, sent, back in heard:
+            other = {name: factor * array for name, array in back.items()}
+            recorder.round(entry.number, sent, {"site 0": back, "site 1": other})
+    shutil.rmtree(run)
+    (workplace.path / "again").rename(run)
+
+
+def test_a_client_that_never_takes_part(workplace: Any) -> None:
+    again(workplace)
     one = ["--client", "site 2"]
     words = "client 'site 2' never took part; there is nothing to listen to: record more rounds"
     refused(workplace, [*AUDIT, *one, "--quiet"], "run: no attack could run", words)
@@ -249,6 +255,12 @@ def test_a_client_that_never_takes_part(workplace: Any) -> None:
     record = json.loads((workplace.path / "out" / "audit.json").read_text())
     assert {f["client"] for f in record["findings"]} == {"site 0", "site 1"}
     assert {s["client"] for s in record["skipped"]} == {"site 2"}
+
+
+def test_messages_that_are_no_numbers(workplace: Any) -> None:
+    again(workplace, np.nan)
+    words = [*AUDIT, "--quiet"]
+    refused(workplace, words, "returned by client 'site 1' holds NaN or infinity", "lower the")
 
 
 def test_an_unfinished_recording_is_audited_as_far_as_it_goes(workplace: Any) -> None:

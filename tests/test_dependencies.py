@@ -1,4 +1,5 @@
-"""A plain `pip install` is enough for most; what is an extra is named where it is missing.
+"""A plain `pip install` is enough for most; what is an extra is named where it is missing; nothing
+heavy is imported until something needs it.
 
 `make lint` (deptry) holds imports against what is declared, and `make wheel` tries the package in
 an empty environment, with the newest versions of everything.
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE
+
+import overheard
 
 pytestmark = pytest.mark.slow
 
@@ -77,6 +80,37 @@ def test_a_missing_extra_is_named(extra: str, package: str, use: str) -> None:
     assert told.startswith(f"No module named '{package}")
     assert told.endswith(f": pip install 'overheard[{extra}]'\n")
     assert extra in PROJECT["optional-dependencies"]
+
+
+HEAVY = frozenset({"torch", "sklearn", "pandas", "scipy"})
+HELP = """
+import sys
+from overheard.cli import main
+sys.argv = ["overheard", "--help"]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+"""
+EVERY_MODULE = """
+import importlib, pkgutil, overheard.transcript as t
+for m in pkgutil.walk_packages(t.__path__, t.__name__ + "."):
+    importlib.import_module(m.name)
+"""
+
+
+@pytest.mark.parametrize("script", ["import overheard.cli", HELP, EVERY_MODULE, "import sklearn"])
+def test_starting_is_quick(script: str) -> None:
+    """And the check can fail."""
+    loaded = python(f"{script}\nimport sys\nprint('loaded:', *sys.modules)").splitlines()[-1]
+    assert loaded.startswith("loaded:")
+    assert bool(HEAVY & set(loaded.split())) == (script == "import sklearn")
+
+
+def test_every_public_name_is_there_and_completed() -> None:
+    for name in overheard.__all__:
+        assert getattr(overheard, name).__doc__
+        assert name in dir(overheard)
 
 
 AUDITS = """

@@ -120,14 +120,6 @@ def test_json_is_one_object(workplace: Any) -> None:
     assert sound["state"] == "sound"
 
 
-def test_attacks_that_are_no_guesses_have_an_equation() -> None:
-    from overheard.attacks import equation
-
-    free = {"random", "naive", "global_model", "last_returned"}
-    without = {n for n, a in all_attacks().items() if a.paper != "baseline" and not equation(a)}
-    assert without <= free
-
-
 def test_the_doctor(workplace: Any) -> None:
     done = workplace.overheard("doctor")
     assert done.returncode == 0
@@ -188,6 +180,11 @@ def test_compare_the_same_and_a_rise(audited: Any) -> None:
     told = json.loads(fallen.stdout)
     assert {row["secret"]: row["change"] for row in told["rows"]}["s"] == "fell"
     assert "epochs\t1\t5" in audited.overheard("compare", "a/audit.json", b).stdout
+    other = changed_audit(audited, "d.json", {"threat": "server"})
+    refused = audited.overheard("compare", b, other)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: not comparable: ")
+    assert audited.overheard("compare", b, other, "--anyway").returncode in (0, 1)
 
 
 def test_completion_is_there(workplace: Any) -> None:

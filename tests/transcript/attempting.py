@@ -111,27 +111,28 @@ def put(content: Any, path: list[Any], value: Any) -> Any:
 
 
 def large(step: dict[str, Any]) -> str:
-    """A text of a few words, said many times."""
-    return str(step.get("head", "")) + step["text"] * step["times"] + str(step.get("tail", ""))
+    """What a step writes: its value, or a text of a few words, said many times, numbered where
+    ``{0}`` stands in it."""
+    if "value" in step:
+        return str(step["value"])
+    text, times = step["text"], step.get("times", 1)
+    said = (text.replace("{0}", str(i)) for i in range(times)) if "{0}" in text else [text] * times
+    return f"{step.get('head', '')}{''.join(said)}{step.get('tail', '')}"
 
 
 def change(step: dict[str, Any], place: Path) -> None:
     """One step of an attempt."""
     path = place / step.get("path", "run")
+    index = path / "index.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
     match step["do"]:
-        case "line":  # set a field of a line of an index: value is JSON, or large text
-            index = path / "index.jsonl"
-            entries = lines_of(index)
-            value = json.loads(large(step) if "text" in step else step["value"])
-            forge(index, put(entries, [step["line"], *step.get("at", [])], value))
+        case "line":  # set a field of a line of an index
+            where = [step["line"], *step.get("at", [])]
+            forge(index, put(lines_of(index), where, json.loads(large(step))))
         case "raw_line":  # a line of an index as it is
-            index = path / "index.jsonl"
-            entries = lines_of(index)
-            entries[step["line"]] = large(step)
-            forge(index, entries)
+            forge(index, put(lines_of(index), [step["line"]], large(step)))
         case "side":  # what a kind of side knowledge says
-            content = large(step) if "text" in step else step["value"]
-            relisted(path, step["kind"], content.encode())
+            relisted(path, step["kind"], large(step).encode())
         case "table":  # a file in the place of a kind of knowledge
             relisted(path, step["kind"], (HERE / step["file"]).read_bytes())
         case "columns":  # a table by its head, with these bytes or so many zeros after it
@@ -140,41 +141,20 @@ def change(step: dict[str, Any], place: Path) -> None:
             body = bytes.fromhex(step.get("hex", "")) or bytes(step.get("zeros", 0))
             relisted(path, step["kind"], size + head + body)
         case "header":  # other words in the header of a round's file; its digest is right
-            entries = lines_of(path / "index.jsonl")
-            entry = entries[step["line"]]
-            file = path / entry["file"]
-            raw = file.read_bytes().replace(step["old"].encode(), step["new"].encode())
-            file.write_bytes(raw)
-            entry |= {"size": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
-            forge(path / "index.jsonl", entries)
-        case "wide":  # a Parquet table of so many columns
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
-            pq.write_table(pa.table({f"{i}": [1] for i in range(step["columns"])}), path)
-        case "clients":  # so many clients, listed in the header
-            index = path / "index.jsonl"
-            listed = ["north", "south", "east", *(f"c{i}" for i in range(step["count"] - 3))]
-            forge(index, put(lines_of(index), [0, "about", "clients"], listed))
-        case "counted":  # a text said many times, each with its number
-            rows = (step["text"].format(i) for i in range(step["times"]))
-            path.write_text(step["head"] + "".join(rows), encoding="utf-8")
+            entry = lines_of(index)[step["line"]]
+            raw = (path / entry["file"]).read_bytes()
+            replaced = raw.replace(step["old"].encode(), step["new"].encode())
+            relisted(path, entry["file"], replaced, "file")
         case "write":
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(large(step) if "times" in step else step["text"], encoding="utf-8")
+            path.write_text(large(step), encoding="utf-8")
         case "append":
             with path.open("a", encoding="utf-8") as file:
                 file.write(large(step))
-        case "bytes":
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(bytes.fromhex(step["hex"]))
-        case "copy":
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(HERE / step["file"], path)
-        case "sparse":  # a hole with a head
-            path.parent.mkdir(parents=True, exist_ok=True)
+        case "bytes":  # and a hole up to this size
             path.write_bytes(bytes.fromhex(step.get("hex", "")))
-            os.truncate(path, step["size"])
+            os.truncate(path, step.get("size", path.stat().st_size))
+        case "copy":
+            shutil.copy(HERE / step["file"], path)
         case "audit":  # the demo's, with findings about so many secrets
             source = ROOT / "docs" / "assets" / "demo" / "network.json"
             content = json.loads(source.read_text(encoding="utf-8"))
@@ -188,26 +168,23 @@ def change(step: dict[str, Any], place: Path) -> None:
             if path.is_dir():
                 path.rename(place / "elsewhere")
             path.unlink(missing_ok=True)
-            path.parent.mkdir(parents=True, exist_ok=True)
             path.symlink_to(step["to"])
         case "fifo":
             path.unlink(missing_ok=True)
-            path.parent.mkdir(parents=True, exist_ok=True)
             os.mkfifo(path)
         case "checkpoint":
             from safetensors.numpy import save_file
 
-            path.parent.mkdir(parents=True, exist_ok=True)
             save_file({"w": np.zeros(3, np.float32)}, path)
         case other:
             raise ValueError(f"no step {other!r}")
 
 
-def relisted(folder: Path, kind: str, raw: bytes) -> None:
-    """Another content for what holds this kind, with a size and digest that are right."""
+def relisted(folder: Path, name: str, raw: bytes, key: str = "holds") -> None:
+    """Another content for the file that holds this kind, with a size and digest that are right."""
     index = folder / "index.jsonl"
     entries = lines_of(index)
-    entry = next(e for e in entries if e.get("holds") == kind)
+    entry = next(e for e in entries if e.get(key) == name)
     (folder / entry["file"]).write_bytes(raw)
     entry |= {"size": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
     forge(index, entries)

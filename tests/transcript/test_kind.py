@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from federations import FAMILIES, heard, recorded
+from federations import FAMILIES, heard, recorded, same
 
 from overheard.errors import FixConfig, FixRecording
 from overheard.transcript import kind as kinds_of
@@ -32,18 +32,6 @@ pytestmark = pytest.mark.slow
 
 TARGET = attribute("s")
 FROM_THE_WIRE = {Link, Broadcast, Releases, SummedReleases, Sums}
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray):
-        return bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
-    if isinstance(one, Sums | tuple):
-        return all(same(a, b) for a, b in zip(one, other, strict=True))
-    if is_dataclass(one):
-        return all(same(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
-    return bool(one == other)
 
 
 @pytest.fixture

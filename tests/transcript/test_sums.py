@@ -159,13 +159,10 @@ def test_what_is_wrong_with_a_round_of_sums_is_refused(tmp_path: Path) -> None:
                 recorder.aggregated(0, message(rng), message(rng), who)
         with pytest.raises(FixData, match="has arrays"):
             recorder.aggregated(0, message(rng), {"w": np.zeros((2, 3))}, ["a"])
-        recorder.aggregated(0, message(rng), message(rng), ["a"])
-        with pytest.raises(FixData, match="round 0 comes after round 0"):
-            recorder.aggregated(0, message(rng), message(rng), ["a"])
         bad = message(rng, np.float64)
         bad["b"][1] = np.nan
-        recorder.aggregated(1, message(rng), bad, ["a"])
-    with pytest.raises(FixRecording, match=r"round 1: 'b' to or from all clients holds NaN"):
+        recorder.aggregated(0, message(rng), bad, ["a"])
+    with pytest.raises(FixRecording, match=r"round 0: 'b' to or from all clients holds NaN"):
         observe(Recording.open(tmp_path / "run"), SECURE_SERVER, MEMBERSHIP, "")
 
 
