@@ -29,7 +29,7 @@ from overheard.evaluation.baselines import Imputed, Imputer
 from overheard.evaluation.checkpoint import NOT_RUN
 from overheard.evaluation.decision import EXPOSED
 from overheard.evaluation.record import AttackInfo, Audit, Run
-from overheard.evaluation.scoring import Scoring, pooled, scorer_of
+from overheard.evaluation.scoring import Case, pooled
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.transcript.kind import recipe_of
@@ -106,9 +106,9 @@ def null_audit(heard: Listened, rng: np.random.Generator, imputed: bool) -> Audi
             given = np.where(flips[client] > 0, p, 1 - p)
             return Imputed((given > 0.5).astype(np.float64), np.log2(given))
 
-    scored, how = [], Scoring(imputer=Guessing(0))
+    scored, imputer = [], Guessing()
     for client, view in heard.views.items():
-        scorer = scorer_of(heard.recipe, faked, attribute("s"), view, 0, None, how)
+        scorer = Case(heard.recipe, faked, attribute("s"), view, 0, None, imputer).scorer()
         scored += [scorer(attack, guess, 0.0) for attack, guess in heard.answers[client]]
     used = {a.name: a for a, _ in next(iter(heard.answers.values()))}
     findings, over_all = pooled(scored, frozenset(n for n, a in used.items() if listens(a)))

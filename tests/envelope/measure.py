@@ -38,9 +38,9 @@ from safetensors.numpy import load_file
 import overheard
 from overheard.attacks.partial import PartialDecode
 from overheard.errors import OverheardError
+from overheard.evaluation import scoring
 from overheard.evaluation.ladder import RUNGS as LADDER
 from overheard.evaluation.ladder import case_on
-from overheard.evaluation.scoring import Scored, answers_in, scorer_of
 from overheard.programs.trusted import trust
 from overheard.transcript.kind import EVERYBODY, told_of
 from overheard.transcript.target import chosen_targets, targets_in
@@ -83,8 +83,8 @@ def attacked(case: Case, recording: overheard.Recording, seed: int) -> dict[str,
     client = EVERYBODY if target.asked.together else recording.clients[0]
     view, told = overheard.observe(recording, case.threat, target, client), told_of(recording)
     assert told is not None
-    answers = answers_in(recording, target)
-    scorer = scorer_of(told, recording.truth(), target, view, seed, answers)
+    answers = scoring.answers_in(recording, target)
+    scorer = scoring.Case(told, recording.truth(), target, view, seed, answers).scorer()
     rows: dict[str, Row] = {}
     for name, attack in zip(case.attacks, map(attack_named, case.attacks), strict=True):
         try:
@@ -96,7 +96,7 @@ def attacked(case: Case, recording: overheard.Recording, seed: int) -> dict[str,
     return rows
 
 
-def _row(guess: Any, scored: Scored) -> Row:
+def _row(guess: Any, scored: scoring.Scored) -> Row:
     found = scored.finding
     row: Row = {"marks": ["flag"] * bool(found.flag), "n": found.n, "score": found.value}
     if not found.measure.hits:

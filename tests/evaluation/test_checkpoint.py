@@ -217,7 +217,7 @@ ODD = np.array([0.1, np.nan, np.inf, -0.0, 5e-324])
 
 def scored(posterior: bool) -> Scored:
     sure = Posterior(ODD, ODD[::2], ODD * 0.5) if posterior else None
-    return Scored(FINDING, ODD, None if posterior else np.float32([1.5, 2.5]), sure)
+    return Scored(FINDING, ODD, None if posterior else np.array([1.5, 2.5]), sure)
 
 
 def arrays(of: Scored) -> list[np.ndarray]:

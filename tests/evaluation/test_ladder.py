@@ -11,7 +11,7 @@ from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation import ladder
 from overheard.evaluation.audit import AuditOptions, audit
 from overheard.evaluation.ladder import RUNGS, demographic, first_rounds, lowered, with_others
-from overheard.evaluation.scoring import scorer_of
+from overheard.evaluation.scoring import Case
 from overheard.report import words
 from overheard.report.html import render
 from overheard.report.markdown import render_markdown
@@ -58,7 +58,7 @@ def test_each_line_is_what_the_attack_learns_from_so_many_rounds(federate):
     attack = attack_named("max_entropy")
     for line in secrets[:-1]:
         guess = launch(attack, first_rounds(view, line.rounds), 0)
-        scorer = scorer_of(recipe, recording.truth(), attribute("s"), view, 0)
+        scorer = Case(recipe, recording.truth(), attribute("s"), view, 0).scorer()
         found = scorer(attack, guess, 0.0).finding
         assert (line.value, line.low, line.high) == (found.value, found.low, found.high)
     # of the clients, the one of which the verdict speaks

@@ -13,7 +13,7 @@ from overheard.attacks.baselines import LastReturned
 from overheard.errors import FixData
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
-from overheard.evaluation.scoring import scorer_of
+from overheard.evaluation.scoring import Case
 from overheard.programs.records import Records
 from overheard.questions import label
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel
@@ -133,7 +133,7 @@ def test_an_optimum_at_infinity_is_compared_under_a_penalty(federate, classes):
         assert metrics.excess_losses(recipe, near, optimum, records, penalty).mean() > 0
     # scored as such, and said
     view = observe(recording, EAVESDROPPER, LOCAL_MODEL, "0")
-    scorer = scorer_of(recipe, recording.truth(), LOCAL_MODEL, view, 0)
+    scorer = Case(recipe, recording.truth(), LOCAL_MODEL, view, 0).scorer()
     finding = scorer(LastReturned(), launch(LastReturned(), view, 0), 0.0).finding
     assert finding.value < 100
     assert "infinity" in finding.details["optimum"]

@@ -51,7 +51,7 @@ class SideOnly:
     side_folder = Path("run/side")
 
     def __init__(self, content: Any) -> None:
-        self.content = content
+        self.content, self.shared = content, {}
 
     def side(self, kind: str) -> Any:
         return self.content if kind == "PrivacyBudget" else None

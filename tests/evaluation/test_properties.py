@@ -16,7 +16,7 @@ from overheard.evaluation import audit as audit_module
 from overheard.evaluation import detection
 from overheard.evaluation.audit import audit
 from overheard.evaluation.detection import remarks
-from overheard.evaluation.scoring import ALL_CLIENTS, Scorer, scorer_of
+from overheard.evaluation.scoring import ALL_CLIENTS, Case, Scorer
 from overheard.programs.records import Records
 from overheard.questions.property import f1, f1_interval
 from overheard.report.svg import suspects as draw
@@ -37,7 +37,7 @@ OPTIONS = {"clients": 10, "records": 60, "auxiliary": 60}
 
 def property_scorer(answers: dict[str, Records], view: View) -> Scorer:
     recipe: Any = None  # of no use to who is asked about clients
-    return scorer_of(recipe, {}, POISONING, view, 0, answers)
+    return Case(recipe, {}, POISONING, view, 0, answers).scorer()
 
 
 def flags(text: str) -> np.ndarray:
@@ -80,6 +80,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one attack on a property that is known."""
     known = {"lean": Lean}
     monkeypatch.setattr(audit_module, "all_attacks", lambda: known)
+    monkeypatch.setattr(detection, "PREFERRED", "lean")
     for module in (audit_module, detection):
         monkeypatch.setattr(module, "attack_named", lambda name: known[name]())
 

@@ -9,7 +9,7 @@ import pytest
 
 from overheard.attacks import attack_named
 from overheard.errors import FixData, FixRecording
-from overheard.evaluation.scoring import Scoring, scorer_of
+from overheard.evaluation.scoring import Case
 from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel, Membership
 from overheard.transcript.kind import recipe_of
@@ -26,7 +26,7 @@ def scorer(recording: Any, target: Target, pools: Any = None, rows: bool = False
     view = observe(recording, SERVER, target, "0")
     recipe = recipe_of(recording)
     assert recipe is not None
-    return scorer_of(recipe, recording.truth(), target, view, 0, pools, Scoring(rows))
+    return Case(recipe, recording.truth(), target, view, 0, pools, rows=rows).scorer()
 
 
 def certain(secret: Any) -> AttributeValues:
@@ -149,7 +149,7 @@ def test_only_an_attribute_is_asked_of_the_records_that_are_known(federate, targ
     truth, recipe = recording.truth(), recipe_of(recording)
     known = PublicRecords(truth["0"].take(np.arange(15)))
     view = observe(recording, SERVER, target, "0").knowing(known)
-    score = scorer_of(recipe, truth, target, view, 0)
+    score = Case(recipe, truth, target, view, 0).scorer()
     guess: Any = certain(truth["0"]["s"][:15])
     if target == LOCAL_MODEL:
         guess = LocalModel(np.zeros(recipe.model.size), np.zeros(recipe.model.size), 0)

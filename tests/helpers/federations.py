@@ -14,7 +14,7 @@ from quick_attacks import attack_named
 from overheard.attacks.papers.kerkouche2023 import Options
 from overheard.data.dataset import Dataset
 from overheard.evaluation.record import Finding
-from overheard.evaluation.scoring import answers_in, scorer_of
+from overheard.evaluation.scoring import Case, answers_in
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
@@ -294,7 +294,7 @@ def score(recording: Recording, view: View, attack: Any, guess: Any) -> Finding:
     recipe = told_of(recording)
     assert recipe is not None
     answers = answers_in(recording, target)
-    scorer = scorer_of(recipe, recording.truth(), target, view, 0, answers)
+    scorer = Case(recipe, recording.truth(), target, view, 0, answers).scorer()
     return scorer(attack, guess, 0.0).finding
 
 

@@ -15,7 +15,7 @@ from federations import FAMILIES, heard
 from overheard.attacks import all_attacks, attack_named
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.metrics import comparable_optimum
-from overheard.evaluation.scoring import Scored, answers_in, scorer_of
+from overheard.evaluation.scoring import Case, Scored, answers_in
 from overheard.programs.records import Records
 from overheard.questions import question as registry
 from overheard.questions.property import answers_of
@@ -94,7 +94,7 @@ def scored(
     view, recipe = heard(FAMILIES[family], recording), recipe_of(recording)
     assert recipe is not None
     answers = answers_in(recording, view.target)
-    scorer = scorer_of(recipe, recording.truth(), view.target, view, 0, answers)
+    scorer = Case(recipe, recording.truth(), view.target, view, 0, answers).scorer()
     right, wrong = (guess(recording, view, falsified) for falsified in (False, True))
     assert isinstance(right, question_named(request.param).answers)
     by = attack_named(attack)
@@ -163,7 +163,7 @@ def test_a_client_that_is_not_in_the_truth_is_not_scored(tmp_path: Path) -> None
     view, recipe = heard(family, recording), recipe_of(recording)
     assert recipe is not None
     with pytest.raises(FixData, match="no records of client '0'"):
-        scorer_of(recipe, {}, view.target, view, 0)
+        Case(recipe, {}, view.target, view, 0).scorer()
 
 
 # --- targets ----------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_several_columns_are_scored_as_one(federate: Any) -> None:
     pairs = [f"{a}+{b}" for a, b in zip(truth[client]["s"], truth[client]["t"], strict=True)]
     known = tuple(sorted({"0.0+0.0", "0.0+1.0", "1.0+0.0", "1.0+1.0"}))
     view = View(client, target, "server", {AttributeDomain: AttributeDomain("s+t", known)})
-    scorer = scorer_of(recipe, truth, target, view, 0)
+    scorer = Case(recipe, truth, target, view, 0).scorer()
     right = np.array([known.index(pair) for pair in pairs])
     half = np.where(np.arange(40) % 2, right, (right + 1) % 4)
     for chosen, accuracy in ((right, 1.0), (half, 0.5)):

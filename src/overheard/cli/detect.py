@@ -21,7 +21,7 @@ def detect(
         str, Option("--property", help="membership, poisoning or free-rider (membership-2, ...).")
     ],
     attack: Annotated[
-        str, Option(help="Attack to use (see `overheard attacks`).", show_default="the best")
+        str, Option(help="Attack to use (see `overheard attacks`).", show_default="matched_filter")
     ] = "",
     out: Annotated[Path | None, Option(help="Write the list as JSON; must not exist yet.")] = None,
     chart: Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -31,12 +31,11 @@ from overheard.evaluation.record import (
 from overheard.evaluation.replay import replays
 from overheard.evaluation.scoring import (
     ALL_CLIENTS,
+    Case,
     Scored,
     Scorer,
-    Scoring,
     answers_in,
     pooled,
-    scorer_of,
 )
 from overheard.foreign.limits import check
 from overheard.programs.program import Told
@@ -108,14 +107,9 @@ class Asked:
         return self.recording.truth()
 
     @cached_property
-    def scoring(self) -> Scoring:
-        return Scoring(self.options.rows, Imputer(self.options.seed))
-
-    @staticmethod
-    def same_as(attack: Attack, view: View) -> str:
-        """The attack that answers the same here, where this one says so."""
-        asks = getattr(attack, "same_as", None)
-        return "" if asks is None or view.lacks(attack.needs) else str(asks(view))
+    def imputer(self) -> Imputer:
+        """The imputation baselines, each fitted once for the whole audit."""
+        return Imputer(self.options.seed)
 
     def runs(self, attack: Attack) -> bool:
         return self.options.slow or self.named or not is_slow(attack)
@@ -123,8 +117,32 @@ class Asked:
     def case(self, target: Target, client: str) -> tuple[View, Scorer]:
         """What the adversary holds of a client, and what scores its guesses."""
         view = observe(self.recording, self.threat, target, client)
-        answers, seed = answers_in(self.recording, target), self.options.seed
-        return view, scorer_of(self.recipe, self.truth, target, view, seed, answers, self.scoring)
+        this = (self.recipe, self.truth, target, view, self.options.seed)
+        answers = answers_in(self.recording, target)
+        return view, Case(*this, answers, self.imputer, self.options.rows).scorer()
+
+    def tried(
+        self,
+        attack: Attack,
+        target: Target,
+        client: str,
+        case: Callable[[], tuple[View, Scorer]],
+        doing: str = "",
+    ) -> Scored | Skipped | Failed:
+        """One attack on one client: its answer, scored, or why there is none. ``doing``: which part
+        of the audit it is, where not that of the whole recording."""
+
+        def run() -> Scored:
+            view, scorer = case()
+            begin = time.perf_counter()
+            guess = launch(attack, view, self.options.seed)
+            return scorer(attack, guess, time.perf_counter() - begin)
+
+        about = (attack.name, client or ALL_CLIENTS, target.column or None)
+        try:
+            return attempt(run, *about, doing, self.options.budget)
+        except NOT_RUN as error:
+            return self.skip(attack, client, target, f"{doing}: {error}" if doing else str(error))
 
     def target_of(self, found: Finding) -> Target:
         """What a finding is about."""
@@ -270,18 +288,14 @@ def _outcome(asked: Asked, attack: Attack, view: View, scorer: Scorer) -> Scored
     if not asked.runs(attack):
         return asked.skip(attack, view.client, view.target, SLOW)
 
-    def run() -> Scored:
-        if (same := asked.same_as(attack, view)) in {a.name for a in asked.attacks}:
+    def case() -> tuple[View, Scorer]:
+        asks = getattr(attack, "same_as", None)
+        same = "" if asks is None or view.lacks(attack.needs) else asks(view)
+        if same in {a.name for a in asked.attacks}:
             raise ChooseAnotherAttack(f"answers here as {same} does, which is run as well")
-        begin = time.perf_counter()
-        guess = launch(attack, view, asked.options.seed)
-        return scorer(attack, guess, time.perf_counter() - begin)
+        return view, scorer
 
-    about = (attack.name, view.client or ALL_CLIENTS, view.target.column or None)
-    try:
-        return attempt(run, *about, budget=asked.options.budget)
-    except NOT_RUN as error:
-        return asked.skip(attack, view.client, view.target, str(error))
+    return asked.tried(attack, view.target, view.client, case)
 
 
 def _scope(asked: Asked) -> str:

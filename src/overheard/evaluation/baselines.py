@@ -49,7 +49,7 @@ class Imputer:
     long as this object is: rounds, knowledge and attacks are all compared with the same model.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int = 0) -> None:
         self.seed = seed
         self._tables: dict[Any, dict[str, tuple[Array, NDArray[Any]]]] = {}
         self._kinds: dict[Any, Any] = {}

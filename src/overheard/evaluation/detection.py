@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from overheard.attacks import attack_named, is_slow, listens
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, ListenLonger
+from overheard.attacks import attack_named
+from overheard.errors import FixConfig, FixData, ListenLonger
 from overheard.evaluation.audit import chosen_attacks
-from overheard.evaluation.checkpoint import NOT_RUN, Progress, silent
+from overheard.evaluation.checkpoint import Progress, silent
 from overheard.evaluation.record import Count, Part, Seconds
-from overheard.evaluation.scoring import finite, scorer_of
+from overheard.evaluation.scoring import Case, finite
 from overheard.programs.records import encode
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.kind import EVERYBODY, told_of
@@ -25,10 +25,10 @@ from overheard.transcript.knowledge import AuxiliaryData, LocalTraining, Sums, T
 from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
-from overheard.transcript.view import Attack, View, launch, observe
+from overheard.transcript.view import View, launch, observe
 
 PREFERRED = "matched_filter"
-"""Tried first where no attack is named."""
+"""The attack that is meant where none is named."""
 SCORES = ("positives", "accused", "found", "false_alarms", "brier", "precision", "recall")
 """What is said of a score beside F1."""
 
@@ -120,16 +120,25 @@ def detect(
         )
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to listen to")
+    ran = attack_named(attack or PREFERRED)
+    if ran.question != target.question:
+        there = ", ".join(a.name for a in chosen_attacks(()) if a.question == target.question)
+        raise FixConfig(
+            f"attack {attack!r} answers the question {ran.question!r}; attacks on a property: "
+            f"{there}"
+        )
     view = observe(recording, SECURE_SERVER, target, EVERYBODY)
     check_observed(view)
+    progress(ran.name, 0, 1)
     begin = time.perf_counter()
-    ran, guess = _first_that_runs(attack, view, seed, progress)
+    guess: ClientProperty = launch(ran, view, seed)
+    progress(ran.name, 1, 1)
     seconds = time.perf_counter() - begin
     scores: dict[str, float | int | str] | None = None
     if score:
         answers = recording.truth("Property", target.key)
         recipe: Any = told_of(recording)  # which this question does not ask for
-        found = scorer_of(recipe, {}, target, view, seed, answers)(ran, guess, seconds).finding
+        found = Case(recipe, {}, target, view, seed, answers).scorer()(ran, guess, seconds).finding
         scores = {"f1": found.value, **{k: v for k, v in found.details.items() if k in SCORES}}
     details = finite(guess.diagnostics)
     notes = [] if recording.closed else ["The recording was not closed: it was stopped."]
@@ -147,32 +156,6 @@ def detect(
         score=scores,
         notes=tuple(notes),
     )
-
-
-def _first_that_runs(
-    name: str, view: View, seed: int, progress: Progress
-) -> tuple[Attack, ClientProperty]:
-    """The attack that is named, or the first that runs of those that are quick, and its answer."""
-    there = {a.name: a for a in chosen_attacks(()) if a.question == view.target.question}
-    if name and name not in there:
-        raise FixConfig(
-            f"attack {name!r} answers the question {attack_named(name).question!r}; attacks on a "
-            f"property: {', '.join(there) or 'none'}"
-        )
-    apply = [there[name]] if name else [a for a in there.values() if listens(a) and not is_slow(a)]
-    reasons = []
-    for done, attack in enumerate(sorted(apply, key=lambda a: (a.name != PREFERRED, a.name))):
-        progress(attack.name, done, len(apply))
-        try:
-            guess: ClientProperty = launch(attack, view, seed)
-        except NOT_RUN as error:
-            if len(apply) == 1:
-                raise
-            reasons.append(f"{attack.name}: {error}")
-        else:
-            progress(attack.name, len(apply), len(apply))
-            return attack, guess
-    raise ChooseAnotherAttack(f"no attack could run: {'; '.join(reasons) or 'none is known'}")
 
 
 def _ranked(guess: ClientProperty, sums: Sums) -> tuple[Suspect, ...]:

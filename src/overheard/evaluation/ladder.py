@@ -11,7 +11,6 @@ other rung `partial_decode` listens, beside imputation by who knows as much and 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,11 +21,10 @@ from numpy.typing import NDArray
 
 from overheard.attacks import is_slow
 from overheard.attacks.partial import PartialDecode
-from overheard.errors import FixConfig, GrantKnowledge, ListenLonger
-from overheard.evaluation.checkpoint import NOT_RUN, attempt
+from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation.decision import best_of, strongest
 from overheard.evaluation.record import Audit, Failed, Finding, Skipped
-from overheard.evaluation.scoring import Scored, Scorer, over_clients, scorer_of
+from overheard.evaluation.scoring import Case, Scored, Scorer, over_clients
 from overheard.programs.records import Records
 from overheard.questions.question import grouped
 from overheard.randomness import stream
@@ -41,7 +39,7 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
 from overheard.transcript.threat import Threat
-from overheard.transcript.view import Attack, View, launch, observe
+from overheard.transcript.view import Attack, View, observe
 
 if TYPE_CHECKING:
     from overheard.evaluation.audit import Asked
@@ -68,8 +66,8 @@ def _messages(view: View) -> Any:
 def by_rounds(asked: Asked, record: Audit) -> list[Finding | Failed | Skipped]:
     """What the strongest attack on each secret learns from ever more rounds, the last: all of them.
 
-    A number of rounds with which the attack cannot run is left out, and so are attacks that search
-    for minutes; one with which it fails, or takes longer than its budget, is listed as such.
+    A number of rounds with which the attack cannot run in its time is left out, and so are attacks
+    that search for minutes; one with which it fails is listed as failed.
     """
     chosen = list(_strongest(record))
     found: list[Finding | Failed | Skipped] = []
@@ -102,20 +100,16 @@ def _curve(
     view, scorer = asked.case(target, client)
     observed = len(_messages(view))
 
-    def run(rounds: int) -> Finding:
-        begin = time.perf_counter()
-        guess = launch(attack, first_rounds(view, rounds), best.seed)
-        found = scorer(attack, guess, time.perf_counter() - begin).finding
-        if found.flag:
-            raise ListenLonger(found.flag)
-        return found.model_copy(update={"rounds": rounds})
+    def case(rounds: int) -> tuple[View, Scorer]:
+        return first_rounds(view, rounds), scorer
 
     for rounds in prefixes(observed):
-        doing, one = f"with the first {rounds} rounds alone", partial(run, rounds)
-        try:
-            yield attempt(one, attack.name, client, best.attribute, doing, asked.options.budget)
-        except NOT_RUN:
-            continue
+        doing, one = f"with the first {rounds} rounds alone", partial(case, rounds)
+        found = asked.tried(attack, target, client, one, doing)
+        if isinstance(found, Scored) and not found.finding.flag:
+            yield found.finding.model_copy(update={"rounds": rounds})
+        elif isinstance(found, Failed):
+            yield found
     yield best.model_copy(update={"rounds": observed, "level": None, "why": ""})
 
 
@@ -208,7 +202,7 @@ def case_on(
     view, known = lowered(view, rung, named, seed)
     recipe, records = told_of(recording), recording.truth()[client].take(known)
     assert recipe is not None  # without one nothing is scored
-    return view, scorer_of(recipe, {client: records}, target, view, seed)
+    return view, Case(recipe, {client: records}, target, view, seed).scorer()
 
 
 def by_knowledge(
@@ -227,8 +221,7 @@ def by_knowledge(
     for done, top in enumerate(best):
         what = f"{top.attribute} of {top.client}, by what is known"
         asked.options.progress(what, done, len(best))
-        first = behind[top.key].finding.model_copy(update={"rung": RUNGS[0].name})
-        made.append(replace(behind[top.key], finding=first))
+        made.append(_on(RUNGS[0], behind[top.key]))
         line = partial(_lower, asked, top)
         made += asked.kept.made(line, "ladder", str(top.attribute), str(top.client))
     asked.options.progress("ladder", len(best), len(best))
@@ -243,21 +236,13 @@ def by_knowledge(
 
 def _lower(asked: Asked, top: Finding) -> Iterator[Scored | Failed | Skipped]:
     """The attribute and client of a finding, on every rung but the first."""
-    options, client, attack = asked.options, str(top.client), PartialDecode()
-    target = asked.target_of(top)
-
-    def run(rung: Rung) -> Scored:
-        this = (rung, asked.recording, asked.threat, target, client)
-        view, scorer = case_on(*this, options.demographics, top.seed)
-        begin = time.process_time()
-        guess = launch(attack, view, top.seed)
-        scored = scorer(attack, guess, time.process_time() - begin)
-        return replace(scored, finding=scored.finding.model_copy(update={"rung": rung.name}))
-
+    client, target, options = str(top.client), asked.target_of(top), asked.options
     for rung in RUNGS[1:]:
-        doing, one = f"as {rung.name}", partial(run, rung)
-        about = (attack.name, client, top.attribute)
-        try:
-            yield attempt(one, *about, doing, options.budget)
-        except NOT_RUN as error:
-            yield asked.skip(attack, client, target, f"{doing}: {error}")
+        this = (rung, asked.recording, asked.threat, target, client)
+        case = partial(case_on, *this, options.demographics, options.seed)
+        found = asked.tried(PartialDecode(), target, client, case, f"as {rung.name}")
+        yield _on(rung, found) if isinstance(found, Scored) else found
+
+
+def _on(rung: Rung, scored: Scored) -> Scored:
+    return replace(scored, finding=scored.finding.model_copy(update={"rung": rung.name}))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from scipy.stats import t as student_t
 from overheard.attacks.client import rounding, spread
 from overheard.errors import FixRecording, OverheardError
 from overheard.evaluation.checkpoint import NOTHING_KEPT, Checkpoint, attempt
-from overheard.evaluation.record import CLOSE, Failed, Replay, Skipped, pooled_rate
+from overheard.evaluation.record import CLOSE, Replay, pooled_rate
 from overheard.programs.networks import network
 from overheard.programs.program import Exchange, Program, Told
 from overheard.programs.recipe import Adam, Recipe
@@ -32,7 +32,6 @@ from overheard.programs.records import Records, encode
 from overheard.programs.training import local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AppliedDefence, Link, Releases
-from overheard.transcript.messages import Round
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import Threat
@@ -60,10 +59,6 @@ TINY = 1e-300
 MOST_BYTES = 1 << 25
 """Of copies of a client's records that train together."""
 
-_HEARING = Threat("replay", frozenset({Link, AppliedDefence}), "")
-_TOLD = Threat("replay", frozenset({AppliedDefence}), "")
-_RELEASED = Threat("replay", frozenset({Releases}), "")
-
 
 def replays(
     recording: Recording,
@@ -78,21 +73,12 @@ def replays(
 
     ``kept``: as in an audit that was stopped and goes on; ``share``: as in `AuditOptions`.
     """
-    if isinstance(told, Program):
-        level = FALSE / max(len(clients), 1)
-        return tuple(repeated(recording, told, truth, client, level) for client in clients)
-    assert isinstance(told, Recipe)
-    budget = MOST_WORK
+    level, work = (total / max(len(clients), 1) for total in (FALSE, MOST_WORK))
     found: list[Replay] = []
-
-    for done, client in enumerate(clients):
-        one = _Client(recording, told, truth, client)
-        rounds, cost = one.affordable(budget / (len(clients) - done))
-        budget -= cost
-        if done % share[1] != share[0]:
-            continue
-        replayed = partial(one.replayed, rounds, FALSE / len(clients), seed)
-        found += kept.made(lambda replayed=replayed: [replayed()], "replay", client)  # type: ignore[misc]
+    for client in clients[share[0] :: share[1]]:
+        rng = stream(seed, "replay", client)
+        one = partial(_replayed, recording, told, truth, client, level, work, rng)
+        found += kept.made(lambda one=one: [one()], "replay", client)  # type: ignore[misc]
     return together(found)
 
 
@@ -110,92 +96,82 @@ def together(found: Sequence[Replay]) -> tuple[Replay, ...]:
     return tuple(r.model_copy(update=unfit) if r.outcome == "fits" else r for r in found)
 
 
-@dataclass(frozen=True)
-class _Client:
-    recording: Recording
-    told: Recipe
-    truth: Mapping[str, Records]
-    name: str
+def _replayed(
+    recording: Recording,
+    told: Told,
+    truth: Mapping[str, Records],
+    client: str,
+    level: float,
+    work: float,
+    rng: np.random.Generator,
+) -> Replay:
+    """The client's line in the record."""
 
-    @cached_property
-    def recipe(self) -> Recipe:
-        """What it does."""
-        return self.told.of(self.name)
+    unchecked = partial(Replay, client=client, outcome="cannot be checked")
 
-    @cached_property
-    def rounds(self) -> list[Round]:
-        """Those in which it was heard: alone, or in the sum of the same clients."""
-        every = self.recording.rounds
-        sums = [e for e in every if e.aggregated and self.name in (e.participants or ())]
-        sets = [set(e.participants or ()) for e in sums]
-        alone = [e for e in every if ("returned", self.name) in e.spans]
-        return alone or [e for e, who in zip(sums, sets, strict=True) if who == sets[0]]
-
-    @cached_property
-    def together(self) -> tuple[str, ...]:
-        """The clients that are heard as one."""
-        summed = bool(self.rounds) and self.rounds[0].aggregated
-        return tuple(self.rounds[0].participants or ()) if summed else (self.name,)
-
-    @property
-    def records(self) -> int:
-        return sum(len(self.truth[c]) for c in self.together if c in self.truth)
-
-    def affordable(self, most: float) -> tuple[int, float]:
-        """How many rounds to replay, and what that costs; none if one is too much."""
-        recipe, times = self.recipe, REPLAYS + AGAIN
-        visited = recipe.epochs * self.records
-        if recipe.steps is not None:
-            visited = recipe.steps * (recipe.batch_size or 1)
-        once = 3.0 * visited * recipe.model.size * recipe.model.reuse
-        step = 2 * recipe.local_steps(max(self.records, 1)) * STEP_WORK
-        if times * recipe.model.size > MOST_NUMBERS:
-            return 0, 0.0
-        for rounds in (ROUNDS, 3, 1):
-            cost = min(rounds, len(self.rounds)) * (times * once + step)
-            if cost <= most:
-                return rounds, cost
-        return 0, 0.0
-
-    def ready(self, rounds: int) -> tuple[Link, Training]:
-        """What was heard in so many rounds, and how it came about; refused if nobody can say."""
-        if reason := self._unreadable(rounds):
-            raise FixRecording(reason)
-        some = tuple(self.rounds[row] for row in spread(len(self.rounds), rounds))
-        heard = replace(self.recording, rounds=some)
-        alone = self.together == (self.name,)
-        view = observe(heard, _HEARING if alone else _TOLD, LOCAL_MODEL, self.name)
-        link = view.know(Link) if alone else _summed(heard, self.recipe)
-        defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
-        inputs = tuple(encode(self.told.of(c).encoding, self.truth[c]) for c in self.together)
-        labels = tuple(self.recipe.target.encode(self.truth[c]) for c in self.together)
-        if reason := unrepeatable(self.recipe, defence):
-            raise FixRecording(reason)
-        return link, Training(self.recipe, defence, inputs, labels)
-
-    def replayed(self, rounds: int, level: float, seed: int) -> Replay:
-        """The client's line in the record."""
+    def run() -> Replay:
         try:
-            link, training = self.ready(rounds)
+            if client not in truth or not len(truth[client]):
+                return unchecked(reason="truth/ has no records of it")
+            if isinstance(told, Program):
+                return repeated(recording, told, truth[client], client, level, rng)
+            assert isinstance(told, Recipe)
+            return compared(*_trained(recording, told, truth, client, work), client, level, rng)
         except OverheardError as error:
-            return _unchecked(self.name, str(error))
-        rng = stream(seed, "replay", self.name)
-        outcome = attempt(lambda: compared(training, link, level, rng), "", self.name, None)
-        if isinstance(outcome, Failed | Skipped):
-            return _unchecked(self.name, f"the replay ended in {outcome.reason}")
-        return _checked(self.name, link.rounds.tolist(), outcome)
+            return unchecked(reason=str(error))
 
-    def _unreadable(self, rounds: int) -> str:
-        if self.name not in self.truth or not self.records:
-            return "truth/ has no records of it"
-        if silent := [c for c in self.together if c not in self.truth]:
-            return f"its update is heard in a sum only, and truth/ has no records of {silent[0]}"
-        if not self.rounds:
-            return "it never took part"
-        if not rounds:
-            steps, size = self.recipe.local_steps(self.records), self.recipe.model.size
-            return f"{steps:,} local steps of {size:,} parameters take too long to repeat"
-        return ""
+    found = attempt(run, "", client, None)
+    return (
+        found
+        if isinstance(found, Replay)
+        else unchecked(reason=f"the replay ended in {found.reason}")
+    )
+
+
+def _trained(
+    recording: Recording, told: Recipe, truth: Mapping[str, Records], client: str, work: float
+) -> tuple[Link, Training]:
+    """What was observed of a client, alone or in the sum of the same clients, in as many rounds as
+    may be replayed, and how it came about; refused if nobody can say."""
+    recipe, every = told.of(client), recording.rounds
+    heard = [e for e in every if ("returned", client) in e.spans]
+    alone = bool(heard)
+    who: tuple[str, ...] = (client,)
+    if not alone:
+        sums = [e for e in every if e.aggregated and client in (e.participants or ())]
+        if not sums:
+            raise FixRecording("it never took part")
+        who = tuple(sums[0].participants or ())
+        heard = [e for e in sums if set(e.participants or ()) == set(who)]
+    if silent := [c for c in who if c not in truth]:
+        raise FixRecording(
+            f"its update is heard in a sum only, and truth/ has no records of {silent[0]}"
+        )
+    rounds = _affordable(recipe, sum(len(truth[c]) for c in who), len(heard), work)
+    some = tuple(heard[row] for row in spread(len(heard), rounds))
+    recording = replace(recording, rounds=some)
+    kinds = frozenset({Link, AppliedDefence} if alone else {AppliedDefence})
+    view = observe(recording, Threat("replay", kinds, ""), LOCAL_MODEL, client)
+    link = view.know(Link) if alone else _summed(recording, recipe)
+    defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
+    if reason := unrepeatable(recipe, defence):
+        raise FixRecording(reason)
+    inputs = tuple(encode(told.of(c).encoding, truth[c]) for c in who)
+    labels = tuple(recipe.target.encode(truth[c]) for c in who)
+    return link, Training(recipe, defence, inputs, labels)
+
+
+def _affordable(recipe: Recipe, records: int, rounds: int, work: float) -> int:
+    """How many rounds to replay; refused if one is too much."""
+    times, steps, size = REPLAYS + AGAIN, recipe.local_steps(max(records, 1)), recipe.model.size
+    visited = recipe.epochs * records
+    if recipe.steps is not None:
+        visited = recipe.steps * (recipe.batch_size or 1)
+    cost = times * 3.0 * visited * size * recipe.model.reuse + 2 * steps * STEP_WORK
+    for some in (ROUNDS, 3, 1):
+        if times * size <= MOST_NUMBERS and min(some, rounds) * cost <= work:
+            return some
+    raise FixRecording(f"{steps:,} local steps of {size:,} parameters take too long to repeat")
 
 
 def _summed(recording: Recording, recipe: Recipe) -> Link:
@@ -210,61 +186,32 @@ def _summed(recording: Recording, recipe: Recipe) -> Link:
     return Link(recording.payload, numbers, sent, returned, np.full(len(heard), np.nan))
 
 
-def _unchecked(client: str, reason: str) -> Replay:
-    return Replay(client=client, outcome="cannot be checked", reason=reason)
-
-
-def _checked(client: str, rounds: Sequence[int], outcome: Outcome) -> Replay:
-    return Replay(
-        client=client,
-        outcome="does not fit" if outcome.strange else "fits",
-        rounds=tuple(rounds),
-        round=rounds[outcome.row],
-        off=min(outcome.off, MOST_OFF),
-        by_chance=min(outcome.by_chance, MOST_OFF),
-        longer=min(outcome.longer, MOST_OFF) if outcome.longer_sd else None,
-        longer_sd=min(outcome.longer_sd, MOST_OFF) if outcome.longer_sd else None,
-        reason=ABSORBED if outcome.absorbed else "",
-    )
-
-
 def repeated(
     recording: Recording,
     program: Program,
-    truth: Mapping[str, Records],
+    records: Records,
     client: str,
     level: float,
+    rng: np.random.Generator,
 ) -> Replay:
     """Whether a client's messages are what the program makes of its records."""
-    if client not in truth:
-        return _unchecked(client, "truth/ has no records of it")
     if program.chance and not program.trains:
-        return _unchecked(client, "the program draws at random, and nobody repeats that")
-    records, rng = truth[client], stream(0, "repeat")
-    try:
-        heard = observe(recording, _RELEASED, LOCAL_MODEL, client).know(Releases).exchanges
-        some = heard[:: max(1, -(-len(heard) // ROUNDS))]
-        if program.chance:
-            messages = [_model(one) for one in some]
+        raise FixRecording("the program draws at random, and nobody repeats that")
+    threat = Threat("replay", frozenset({Releases}), "")
+    every = observe(recording, threat, LOCAL_MODEL, client).know(Releases).exchanges
+    some = every[:: max(1, -(-len(every) // ROUNDS))]
+    numbers = tuple(one.number for one in some)
 
-            def again(row: int, times: int) -> Array:
-                sent = some[row].sent
-                answers = [
-                    Exchange(row, sent, program.respond(sent, records, rng)) for _ in range(times)
-                ]
-                return np.array([_model(answer)[0] for answer in answers])
+    def again(row: int, times: int) -> Array:
+        sent = some[row].sent
+        many = [Exchange(row, sent, program.respond(sent, records, rng)) for _ in range(times)]
+        return np.array([_model(answer)[0] for answer in many])
 
-            outcome = by_chance(messages, again, level)
-        else:
-            offs = [
-                program.distance(one.returned, program.respond(one.sent, records, rng))
-                for one in some
-            ]
-            worst = max(range(len(some)), key=offs.__getitem__)
-            outcome = Outcome(bool(offs[worst]), worst, offs[worst], 0.0)
-    except OverheardError as error:
-        return _unchecked(client, str(error))
-    return _checked(client, [one.number for one in some], outcome)
+    if program.chance:
+        return by_chance([_model(one) for one in some], again, level).line(client, numbers)
+    offs = [program.distance(one.returned, program.respond(one.sent, records, rng)) for one in some]
+    worst = max(range(len(some)), key=offs.__getitem__)
+    return Outcome(bool(offs[worst]), worst, offs[worst]).line(client, numbers)
 
 
 def _model(one: Exchange) -> tuple[Array, Array]:
@@ -346,20 +293,23 @@ class Training:
         return updates + rng.normal(0.0, self.defence.noise_sd, updates.shape)
 
 
-def compared(training: Training, link: Link, level: float, rng: np.random.Generator) -> Outcome:
+def compared(
+    link: Link, training: Training, client: str, level: float, rng: np.random.Generator
+) -> Replay:
     """The messages of a link beside replays of them."""
-    wire = training.recipe.wire
-    messages = list(zip(link.sent, link.updates(), rounding(link), strict=True))
+    wire, numbers = training.recipe.wire, tuple(link.rounds.tolist())
+    messages = list(zip(link.updates(), rounding(link), strict=True))
     if training.certain:
         outcomes = []
-        for row, (sent, update, rounded) in enumerate(messages):
+        for row, (update, rounded) in enumerate(messages):
             said = update != 0 if training.defence.having("sparse") else slice(None)
             exact, plain = (
-                training.updates(sent.astype(kind), 1, rng)[0][said] for kind in ("float64", wire)
+                training.updates(link.sent[row].astype(kind), 1, rng)[0][said]
+                for kind in ("float64", wire)
             )
             sd = np.hypot(rounded[said], exact - plain)
             outcomes.append(exactly(update[said], exact, sd, row))
-        return max(outcomes, key=lambda outcome: (outcome.strange, outcome.off))
+        return max(outcomes, key=lambda o: (o.strange, o.off)).line(client, numbers)
 
     def again(row: int, times: int) -> Array:
         return training.updates(link.sent[row].astype(wire), times, rng)
@@ -372,7 +322,7 @@ def compared(training: Training, link: Link, level: float, rng: np.random.Genera
         made = full.updates(link.sent[row].astype(wire), 1, np.random.default_rng(0))
         return np.asarray(made[0], dtype=np.float64)
 
-    return by_chance([message[1:] for message in messages], again, level, whole)
+    return by_chance(messages, again, level, whole).line(client, numbers)
 
 
 def by_chance(
@@ -417,10 +367,22 @@ class Outcome:
     strange: bool
     row: int
     off: float
-    by_chance: float
+    by_chance: float = 0.0
     longer: float = 0.0
     longer_sd: float = 0.0
     absorbed: bool = False
+
+    def line(self, client: str, rounds: tuple[int, ...]) -> Replay:
+        """As the client's line, if these are the rounds."""
+        known = ("off", "by_chance", *(("longer", "longer_sd") if self.longer_sd else ()))
+        return Replay(
+            client=client,
+            outcome="does not fit" if self.strange else "fits",
+            rounds=rounds,
+            round=rounds[self.row],
+            reason=ABSORBED if self.absorbed else "",
+            **{name: min(getattr(self, name), MOST_OFF) for name in known},
+        )
 
 
 def exactly(update: Array, replay: Array, rounded: Array, row: int = 0) -> Outcome:

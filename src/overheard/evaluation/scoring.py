@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any
@@ -53,14 +53,12 @@ OVERCONFIDENT = 0.05
 """Claims beyond what is right by more than this mislead whoever relies on them."""
 
 
-def _packed(array: NDArray[Any]) -> dict[str, Any]:
-    raw = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-    return {"dtype": array.dtype.str, "shape": list(array.shape), "bytes": raw}
+def _packed(array: Array) -> str:
+    return base64.b64encode(array.astype("<f8").tobytes()).decode()
 
 
-def _unpacked(content: dict[str, Any]) -> NDArray[Any]:
-    raw = base64.b64decode(content["bytes"])
-    return np.frombuffer(raw, np.dtype(content["dtype"])).reshape(content["shape"]).copy()
+def _unpacked(text: str) -> Array:
+    return np.frombuffer(base64.b64decode(text), "<f8").copy()
 
 
 Scores = Annotated[Array, PlainValidator(_unpacked), PlainSerializer(_packed)]
@@ -172,20 +170,12 @@ Scorer = Callable[[Attack, Any, float], Scored]
 
 
 @dataclass(frozen=True)
-class Scoring:
-    """What all scores of an audit share. ``rows``: name the rows of the records known for certain.
-    ``imputer``: the imputation baselines, each fitted once for the whole audit."""
-
-    rows: bool = False
-    imputer: Imputer | None = None
-
-
-@dataclass(frozen=True)
 class Case:
     """One client (or all of them) under one target: what every finding about it shares.
 
     ``truth``: the clients' records. ``answers``: what ``truth/`` says beside them, by client, where
-    the question needs it.
+    the question needs it. ``imputer``: the imputation baselines. ``rows``: name the rows of the
+    records known for certain.
     """
 
     recipe: Told
@@ -194,11 +184,18 @@ class Case:
     view: View
     seed: int
     answers: Mapping[str, Records] | None = None
-    how: Scoring = Scoring()
+    imputer: Imputer = field(default_factory=Imputer)
+    rows: bool = False
 
-    @property
-    def imputer(self) -> Imputer:
-        return self.how.imputer or Imputer(self.seed)
+    def scorer(self) -> Scorer:
+        """What scores guesses about it."""
+        if not self.question.together and self.view.client not in self.truth:
+            raise FixData(
+                f"truth/ has no records of client {self.view.client!r}, so nothing is scored"
+            )
+        truth = {name: joined(records, self.target) for name, records in self.truth.items()}
+        scorer: Scorer = self.question.score(replace(self, truth=truth))
+        return scorer
 
     @property
     def question(self) -> Question:
@@ -287,7 +284,7 @@ class Case:
             lift=scores["value"] - reference,
             n=len(hits),
             details=told,
-            calibration=None if claimed is None else calibration(claimed, rows=self.how.rows),
+            calibration=None if claimed is None else calibration(claimed, rows=self.rows),
             evidence=evidence,
             p_value=None if "flag" in told else p,
             **more,
@@ -323,23 +320,6 @@ class Case:
         low, high = share_interval(units) if hits else mean_interval(units, rng)
         low = max(low, 0.0)  # neither an error nor an excess over an optimum is negative
         return {"value": value, "low": min(low, value), "high": max(high, value)}
-
-
-def scorer_of(
-    recipe: Told,
-    truth: Mapping[str, Records],
-    target: Target,
-    view: View,
-    seed: int,
-    answers: Mapping[str, Records] | None = None,
-    how: Scoring = Scoring(),  # noqa: B008  # nobody can change it
-) -> Scorer:
-    asked = question_named(target.question)
-    if not asked.together and view.client not in truth:
-        raise FixData(f"truth/ has no records of client {view.client!r}, so nothing is scored")
-    truth = {name: joined(records, target) for name, records in truth.items()}
-    scorer: Scorer = asked.score(Case(recipe, truth, target, view, seed, answers, how))
-    return scorer
 
 
 def answers_in(recording: Recording, target: Target) -> Mapping[str, Records] | None:
