@@ -14,10 +14,11 @@ nothing. `measure` writes that as a `Measurement` in the cheapest form that serv
   dense layers for these);
 - **very many records**: the first layer's equations alone, in chunks, without a Gram matrix.
 
-`decode_one_step` solves it: one round first, more only while the answer is not proven. An answer
-that is not proven is calibrated on simulated clients. Clipping multiplies a whole update by one
-unknown number a round; it is found from the update (`overheard.decoding.rounds`) and taken
-out, and so is the size of noise that nobody announced.
+`decode_one_step` solves it: one round first, more only while the answer is not proven. Clipping
+multiplies a whole update by one unknown number a round; it is found from the update
+(`overheard.decoding.rounds`) and taken out, and so is the size of noise that nobody announced.
+Where either was estimated the equations are no longer exact, and the answer is calibrated on
+simulated clients; where they are exact the posterior is already what it says.
 """
 
 from __future__ import annotations
@@ -142,8 +143,7 @@ def decode_one_step(
     if not compressed:
         notes["rounds_used"] = min(rounds, heard)
     fits, flag = found.misfit <= options.fitting, posterior.flag
-    exact = posterior.method in PROVEN or has_moments(client)
-    if not exact and not (compressed and heard > options.rounds):
+    if found.notes and not (compressed and heard > options.rounds):  # scale or noise was estimated
         play = player(found.client.only(spread(heard, rounds)), rng)
         attempt = partial(_attempted, found.client, rounds, options)
         tried = judged(play, attempt, posterior.probabilities, client.prior)
