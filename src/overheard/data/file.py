@@ -11,6 +11,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
@@ -35,7 +36,6 @@ SEPARATORS = ",;\t|"
 NO_VALUE = frozenset(["", "#N/A", "N/A", "n/a", "NA", "-NaN", "-nan", "NaN", "nan", "NULL", "null"])
 """What programs write into a column of numbers where there is none."""
 TRUTH = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
-_WHOLE = re.compile(r"[+-]?\d{16,}")
 _COMMA, _POINT = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d*\.\d+")
 Column = NDArray[Any]
 
@@ -168,10 +168,9 @@ def _read_csv(file: Path, how: Reading) -> tuple[dict[str, Column], list[str], i
         whole &= ~gaps
     if not whole.any():
         raise FixData(f"{file}: every row holds a missing value; name the columns in `drop`")
-    found = {
-        name: _typed(list(compress(column, whole)), point, name in how.categories)
-        for name, column in cells.items()
-    }
+    kept = {name: list(compress(column, whole)) for name, column in cells.items()}
+    text = {name: np.array(kept[name], dtype=object) for name in how.categories if name in kept}
+    found = {name: _typed(column, point) for name, column in kept.items()} | text
     return found, names, int((~whole).sum())
 
 
@@ -181,23 +180,23 @@ def _gaps(column: Sequence[str], point: str, missing: Sequence[str]) -> NDArray[
     gaps = np.array([cell in (missing or NO_VALUE) for cell in column])
     if missing or not gaps.any():
         return gaps
-    rest = [cell for cell, gap in zip(column, gaps, strict=True) if not gap]
-    return gaps & (_typed(rest, point, False).dtype.kind != "O" or _is_large(np.array(rest)))
+    rest = _typed([cell for cell in column if cell not in NO_VALUE], point)
+    return gaps & (rest.dtype.kind == "f" or _is_large(rest))
 
 
-def _typed(cells: list[str], point: str, text: bool) -> Column:
-    """Numbers, or truth values as 0 and 1, where all cells are; otherwise text as written, which
-    large whole numbers stay, too."""
-    if text or any("_" in cell for cell in cells):  # which Python allows in a number
-        return np.array(cells, dtype=object)
-    if not set(cells) - TRUTH.keys():
+def _typed(cells: list[str], point: str) -> Column:
+    """Numbers, or truth values as 0 and 1, where all cells are; otherwise text as written. Large
+    whole numbers are Python's own."""
+    if set(cells) <= TRUTH.keys():
         return np.array([TRUTH[cell] for cell in cells])
-    try:
-        numbers = np.array([float(cell.replace(point, ".")) for cell in cells])
-    except ValueError:
-        return np.array(cells, dtype=object)
-    exact = np.abs(numbers).max(initial=0) < EXACT or not any(map(_is_whole, cells))
-    return numbers if exact else np.array(cells, dtype=object)
+    if not any("_" in cell for cell in cells):  # which Python allows in a number
+        with suppress(ValueError):
+            whole = list(map(int, cells))
+            large = max(map(abs, whole)) > EXACT
+            return np.array(whole, dtype=object if large else np.float64)
+        with suppress(ValueError):
+            return np.array([float(cell.replace(point, ".")) for cell in cells])
+    return np.array(cells, dtype=object)
 
 
 def _decoded(file: Path, encoding: str) -> str:
@@ -234,19 +233,10 @@ def _decimal(rows: list[list[str]], separator: str) -> str:
     return "," if comma and not point else "."
 
 
-def _is_whole(cell: str) -> bool:
-    """Whether this is a whole number of as many digits as float64 may not hold."""
-    return _WHOLE.fullmatch(cell.strip()) is not None
-
-
 def _is_large(values: Column) -> bool:
     """Whether these are whole numbers of which float64 does not hold every one."""
-    if values.dtype.kind in "iu":
-        return bool(len(values)) and bool(values.max() > EXACT or values.min() < -EXACT)
-    if values.dtype.kind not in "OU":
-        return False
-    cells = values.tolist()
-    return all(map(_is_number, cells)) and any(map(_is_whole, map(str, cells)))
+    whole = values.dtype.kind in "iu" or isinstance(values[0], int)
+    return whole and bool(values.max() > EXACT or values.min() < -EXACT)
 
 
 def _refuse_numbers(file: Path, name: str, texts: Column) -> None:

@@ -7,7 +7,6 @@ package's sources are known once it was named to `add_sources`.
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
 from overheard.programs.records import Records
+from overheard.transcript.threat import nearest
 
 _CALLED = re.compile(r"^[\w.]+\(\) ")
 _PACKAGES: list[str] = []
@@ -81,9 +81,7 @@ def source_named(name: str) -> Source:
     known = sources()
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise FixConfig(f"unknown data source {name!r}; known: {', '.join(known)}{hint}")
+    raise FixConfig(f"unknown data source {name!r}; {nearest(name, known, 0.6)}")
 
 
 def load(source: str, **options: Any) -> Dataset:
