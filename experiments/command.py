@@ -77,15 +77,14 @@ def run(
 def _check(wanted: list[runner.Experiment], out: Path, hours: float) -> None:
     items = runner.to_check(wanted, out, hours)
     moved = 0
-    with terminal.progress() as bar:
-        task = bar.add_task("cells again", total=sum(result.seconds for *_, result in items))
-        for item in items:
+    with terminal.steps("cells again:") as show:
+        for number, item in enumerate(items):
+            show(item[0].name, number, len(items))
             for one in runner.check([item]):
                 verdict = "PASS" if one.held else "MOVED"
                 moved += not one.held
                 where = f"{one.experiment}, {one.words}, {one.measure}"
                 terminal.say(f"{verdict}  {where}: {one.before:.4g} then, {one.now:.4g} now")
-            bar.update(task, advance=item[2].seconds, description=item[0].name)
     terminal.emit({"cells": len(items), "moved": moved})
     if moved:
         raise typer.Exit(1)

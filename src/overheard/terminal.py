@@ -140,31 +140,18 @@ def _bar(*columns: ProgressColumn, transient: bool = False) -> Progress:
 
 
 @contextmanager
-def progress() -> Iterator[Progress]:
-    """A bar with the time left, on stderr and on a terminal only; an error wipes it."""
-    from rich import progress as rich
-
-    columns = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
-    with _bar(*columns) as bar:
-        try:
-            yield bar
-        except BaseException:
-            bar.live.transient = True
-            bar.live.stop()
-            bar.disable = True  # or leaving prints an empty line
-            raise
-
-
-@contextmanager
 def steps(title: str) -> Iterator[Callable[[str, int, int], None]]:
     """What to call as ``show(what, done, total)`` when a step begins, and when all are done.
 
-    A bar on a terminal. Elsewhere a line on stderr for every step that is called something else
-    than the one before; hours without a word look like a program that hangs.
+    A bar with the time left on a terminal, which an error wipes. Elsewhere a line on stderr for
+    every step that is called something else than the one before; hours without a word look like a
+    program that hangs.
     """
+    from rich import progress as rich
+
     lines = not (_MODE.quiet or _MODE.json or sys.stderr.isatty())
-    said = ""
-    with progress() as bar:
+    said, columns = "", (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
+    with _bar(*columns) as bar:
         task = bar.add_task(title, total=None)
 
         def show(what: str, done: int, total: int) -> None:
@@ -175,7 +162,13 @@ def steps(title: str) -> Iterator[Callable[[str, int, int], None]]:
                 said = what
                 complain(f"{title} {what} ({done} of {total} done)")
 
-        yield show
+        try:
+            yield show
+        except BaseException:
+            bar.live.transient = True
+            bar.live.stop()
+            bar.disable = True  # or leaving prints an empty line
+            raise
 
 
 @contextmanager

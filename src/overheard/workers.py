@@ -23,6 +23,13 @@ Result = TypeVar("Result")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
+def spread(
+    task: Callable[..., Result], calls: Sequence[tuple[Any, ...]], workers: int, ray: str, what: str
+) -> Iterator[Result]:
+    """The same on the cluster at the address ``ray``, or, without one, `in_processes`."""
+    return on_cluster(task, calls, ray) if ray else in_processes(task, calls, workers, what)
+
+
 def in_processes(
     task: Callable[..., Result], calls: Sequence[tuple[Any, ...]], workers: int, what: str
 ) -> Iterator[Result]:

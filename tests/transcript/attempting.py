@@ -217,12 +217,12 @@ def _recording(place: Path) -> None:
 def _audited(place: Path) -> None:
     """The audit itself, with a guess and two attacks that take no time."""
     from overheard.cli.audit import run_audit
-    from overheard.cli.recording import adversary
     from overheard.evaluation.audit import AuditOptions
     from overheard.transcript.store import Recording
+    from overheard.transcript.threat import threat_named
 
     run, chosen = Recording.open(place / "run"), ["majority", "max_entropy", "exact_linear"]
-    run_audit(run, adversary("eavesdropper"), chosen, [], [], AuditOptions(rounds=False))
+    run_audit(run, threat_named("eavesdropper"), chosen, [], [], AuditOptions(rounds=False))
 
 
 def _verify(place: Path) -> None:

@@ -9,8 +9,8 @@ from typer import Exit, Option
 
 from overheard import terminal
 from overheard.cli.describe import described
-from overheard.cli.options import Describing, Grant, Out, Run, Seed, Threat, TrustCode
-from overheard.cli.recording import adversary, record
+from overheard.cli.options import Describing, Grant, Out, Run, Seed, ShowRecords, Threat, TrustCode
+from overheard.cli.recording import record
 
 if TYPE_CHECKING:
     from overheard.evaluation.audit import AuditOptions
@@ -54,9 +54,7 @@ def audit(
         float | None,
         Option(help="Seconds for each attack on each client; what takes longer is skipped."),
     ] = None,
-    show_records: Annotated[
-        bool, Option("--show-records", help="Note the rows of records known beyond 99%.")
-    ] = False,
+    show_records: ShowRecords = False,
     keep_hits: Annotated[
         bool,
         Option("--keep-hits", help="Keep OUT/hits.json, for `compare`; as secret as truth/."),
@@ -90,6 +88,7 @@ def audit(
     from overheard.files import replace_durably
     from overheard.report.digest import digest
     from overheard.report.html import render
+    from overheard.transcript.threat import threat_named
 
     settings: dict[str, Any] = {"slow": slow, "rounds": rounds, "ladder": ladder, "budget": budget}
     settings |= {"demographics": tuple(demographics), "rows": show_records, "seed": seed or 0}
@@ -104,7 +103,7 @@ def audit(
         if (out / AUDIT).exists():  # it was stopped at its very end
             result = read_audit(out / AUDIT)
         else:
-            asked = (recording, adversary(threat, grant), attack, client, target)
+            asked = (recording, threat_named(threat, grant), attack, client, target)
             how = AuditOptions(**settings)
             if workers > 1 or ray:
                 _share_out((*asked, how), kept, workers, ray)
@@ -138,6 +137,7 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
     from overheard.files import refuse_existing, write_durably
     from overheard.report.html import write_report
     from overheard.transcript.store import Recording
+    from overheard.transcript.threat import threat_named
 
     refuse_existing(out)
     audits: list[Audit] = []
@@ -146,7 +146,7 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
         with resources.as_file(resources.files("overheard") / f"demo-{name}.toml") as config:
             federation = record(read_config(config), run, seed)
         how = AuditOptions(seed=federation.seed)
-        who, chosen = adversary("eavesdropper"), attacks.split()
+        who, chosen = threat_named("eavesdropper"), attacks.split()
         audits.append(run_audit(Recording.open(run), who, chosen, [], [], how))
         write_durably(file, [audits[-1].to_json().encode()])
         write_report(audits[-1], out / name / PAGE)
@@ -185,15 +185,12 @@ def _sound(run: Path, ignore_damage: bool, work: Path) -> tuple[Path, tuple[str,
 def _share_out(asked: tuple[Any, ...], kept: Any, workers: int, ray: str) -> None:
     """Let workers do what can be done of the audit client by client; what they find is kept."""
     from overheard.programs.trusted import trusted
-    from overheard.workers import in_processes, on_cluster
+    from overheard.workers import spread
 
     total = SHARES * max(workers, CLUSTER if ray else 1)
     calls = [(asked, kept, trusted(), (k, total)) for k in range(total)]
     with terminal.steps(f"auditing on {ray or f'{workers} workers'}") as show:
-        if ray:
-            shares = on_cluster(_one_share, calls, ray)
-        else:
-            shares = in_processes(_one_share, calls, workers, "part of the audit")
+        shares = spread(_one_share, calls, workers, ray, "part of the audit")
         for done, _ in enumerate(shares, 1):
             show(f"part {done}", done, total)
 

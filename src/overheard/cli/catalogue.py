@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from overheard import terminal
-from overheard.cli.options import NoSeed
 
 data = typer.Typer(no_args_is_help=True, help="List the data sources.")
 
@@ -33,7 +32,6 @@ def attacks(
     name: Annotated[
         str | None, typer.Argument(help="One attack, to be explained; leave out for the list.")
     ] = None,
-    seed: NoSeed = None,
 ) -> None:
     """List the attacks, or explain one: what it does, by which equation, what it must know."""
     import inspect
@@ -61,7 +59,7 @@ def attacks(
         ("uses if granted", ", ".join(facts["uses"]) or "nothing more"),
         ("threat models", ", ".join(facts["threats"]) or "none grants all of it by itself"),
         ("runs", "only with --slow or by name" if facts["slow"] else "in every audit"),
-        *([("settings", " ".join(settings.split()))] if settings else []),
+        ("settings", " ".join(settings.split()) or "none"),
         ("try", f"overheard audit RUN --attack {facts['name']} --out DIR"),
     ]
     terminal.table(["", facts["name"]], rows)
@@ -85,7 +83,7 @@ def _facts(attack: Any) -> dict[str, Any]:
     }
 
 
-def doctor(seed: NoSeed = None) -> None:
+def doctor() -> None:
     """Print what is installed and which data are found; exit 1 if something needed is missing."""
     import os
     import platform

@@ -11,8 +11,9 @@ Run = Annotated[Path, Argument(help="A recording.")]
 Out = Annotated[Path, Option(help="Where to write; must not exist yet.")]
 Config = Annotated[Path, Argument(help="TOML file that describes the federation.")]
 Seed = Annotated[int | None, Option(help="Seed of every random choice.", show_default="0")]
-# For commands that draw nothing at random: scripts may pass the same --seed to all of them.
-NoSeed = Annotated[int | None, Option("--seed", hidden=True)]
+ShowRecords = Annotated[
+    bool, Option("--show-records", help="Name the rows of records known beyond 99%.")
+]
 Threat = Annotated[
     str, Option(help="Threat model: eavesdropper, server, isolating-server, secure-server.")
 ]

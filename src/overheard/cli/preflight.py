@@ -55,12 +55,7 @@ def preflight(
     from overheard.guard.exposure import Limits
 
     asked = (client, Limits(limit, entropy, certain), rounds, target)
-    with terminal.progress() as bar:
-        task = bar.add_task("preflight", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=what.partition("(")[0])
-
+    with terminal.steps("preflight") as show:
         if update:
             found = guard.preflight_updates(read_config(config), update, *asked)
         else:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
 from overheard import terminal
-from overheard.cli.options import Config, Grant, NoSeed, Out, Run, Seed, Threat
+from overheard.cli.options import Config, Grant, Out, Run, Seed, Threat
 
 if TYPE_CHECKING:
     from overheard.federation.federation import Federation
@@ -33,9 +33,8 @@ def record(federation: Federation, out: Path, seed: int | None) -> Federation:
         federation = federation.model_copy(update={"seed": seed})
     with terminal.waiting("reading the data"):
         ready = plan(federation)
-    with terminal.progress() as bar:
-        task = bar.add_task("recording rounds", total=federation.training.rounds)
-        run(ready, out, lambda done, total: bar.update(task, completed=done, total=total))
+    with terminal.steps("recording rounds") as show:
+        run(ready, out, lambda done, total: show("", done, total))
     return federation
 
 
@@ -59,7 +58,7 @@ def import_checkpoints(
     terminal.emit({"recording": str(out), "rounds": rounds})
 
 
-def verify(run: Run, seed: NoSeed = None) -> None:
+def verify(run: Run) -> None:
     """Check every byte of a recording against its index; exit 1 if anything is wrong."""
     from overheard.transcript.verify import verify as check
 
@@ -76,13 +75,6 @@ def verify(run: Run, seed: NoSeed = None) -> None:
         raise Exit(1)
 
 
-def adversary(threat: str, grant: list[str] | None = None) -> Any:
-    """The threat model of this name, with further knowledge."""
-    from overheard.transcript.threat import granting_named, threat_named
-
-    return granting_named(threat_named(threat), grant or [])
-
-
 def share(
     run: Run,
     target: Annotated[str, Option(help="The one secret that may be asked about.")],
@@ -95,7 +87,6 @@ def share(
     keep: Annotated[
         list[str], Option(help="Column to keep although another target asks about it (repeat).")
     ] = [],
-    seed: NoSeed = None,
 ) -> None:
     """Write what may be handed on of a recording: one target, one threat model, no truth, no seed.
 
@@ -106,8 +97,9 @@ def share(
 
     from overheard.transcript.share import share as write
     from overheard.transcript.store import Recording
+    from overheard.transcript.threat import threat_named
 
-    who = adversary(threat, grant)
+    who = threat_named(threat, grant)
     with terminal.waiting("copying what may be shared"):
         shared = write(Recording.open(run), target, who, out, client, keep)
     terminal.wrote("shared", out)

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Exit, Option
 
 from overheard import terminal
-from overheard.cli.options import NoSeed, Out
+from overheard.cli.options import Out, ShowRecords
 
 if TYPE_CHECKING:
     from overheard.evaluation.compare import Compared
 
 
-class Format(StrEnum):
-    html = "html"
-    md = "md"
-    json = "json"
+Format = StrEnum("Format", ["html", "md", "json"])
 
 
 def report(
@@ -28,16 +25,10 @@ def report(
     format: Annotated[
         Format | None, Option(help="Default: by the name of the file, else html.")
     ] = None,
-    beside: Annotated[
-        list[Path], Option(help="Another audit of the same secrets, to compare with (repeat).")
-    ] = [],
     sweep: Annotated[
         Path | None, Option(help="Folder of a sweep: shows what would help, measured.")
     ] = None,
-    show_records: Annotated[
-        bool, Option("--show-records", help="Name the rows of records known beyond 99%.")
-    ] = False,
-    seed: NoSeed = None,
+    show_records: ShowRecords = False,
 ) -> None:
     """Write the report of an audit: one HTML file that opens offline, Markdown or JSON."""
     from overheard.evaluation.record import read_audit
@@ -54,7 +45,7 @@ def report(
             content = json.dumps(digest(audit, show_records), indent=1, ensure_ascii=False)
             write_new(out, content + "\n")
         case _:
-            write_report(audit, out, [read_audit(path) for path in beside], measured, show_records)
+            write_report(audit, out, (), measured, show_records)
     if show_records and not any(f.calibration and f.calibration.rows for f in audit.findings):
         terminal.complain("note: the audit holds no row numbers; run it again with --show-records")
     terminal.wrote("report", out)
@@ -70,7 +61,6 @@ def compare(
     anyway: Annotated[
         bool, Option("--anyway", help="Compare although data, clients or threat differ.")
     ] = False,
-    seed: NoSeed = None,
 ) -> None:
     """Show two audits side by side; exit 1 if leakage rose or what learned most before did not run
     now, 2 if they cannot be compared.
@@ -110,15 +100,10 @@ def compare(
 
 
 def _cells(row: Compared) -> list[str]:
-    from overheard.questions.question import metric_named
+    from overheard.report.words import value
 
-    sides = (row.before, row.after)
-    if metric_named(row.metric).share:
-        values = [f"{s.value:.1%} ({s.low:.1%} - {s.high:.1%})" for s in sides]
-        more = f"{100 * row.difference:+.1f} points"
-        interval = f"{100 * row.low:+.1f} to {100 * row.high:+.1f}"
-    else:
-        values = [f"{s.value:.2g} ({s.low:.2g} - {s.high:.2g})" for s in sides]
-        more, interval = f"{row.difference:+.2g}", f"{row.low:+.2g} to {row.high:+.2g}"
-    before, after = zip(values, (side.attack for side in sides), strict=True)
-    return [row.secret, row.client or "all", *before, *after, more, interval, row.change]
+    sides = [text for side in (row.before, row.after) for text in (value(side), side.attack)]
+    scale, form, unit = (100, "+.1f", " points") if row.before.measure.share else (1, "+.2g", "")
+    more, low, high = (format(scale * x, form) for x in (row.difference, row.low, row.high))
+    interval = f"{low} to {high}"
+    return [row.secret, row.client or "all", *sides, more + unit, interval, row.change]

@@ -169,8 +169,10 @@ def _read_csv(file: Path, how: Reading) -> tuple[dict[str, Column], list[str], i
     if not whole.any():
         raise FixData(f"{file}: every row holds a missing value; name the columns in `drop`")
     kept = {name: list(compress(column, whole)) for name, column in cells.items()}
-    text = {name: np.array(kept[name], dtype=object) for name in how.categories if name in kept}
-    found = {name: _typed(column, point) for name, column in kept.items()} | text
+    found = {
+        name: np.array(column, dtype=object) if name in how.categories else _typed(column, point)
+        for name, column in kept.items()
+    }
     return found, names, int((~whole).sum())
 
 

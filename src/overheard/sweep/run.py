@@ -39,7 +39,7 @@ from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.randomness import stream
 from overheard.sweep.grid import Cell, SweepConfig, cells, parse_sweep
-from overheard.workers import in_processes, on_cluster
+from overheard.workers import spread
 
 Array = NDArray[np.float64]
 Result = dict[str, Any]
@@ -94,13 +94,10 @@ def _results(cells: Sequence[Cell], workers: int, ray: str, scratch: Path) -> It
 
     ``scratch``: where these record; what a killed process leaves there, the next sweep removes.
     """
-    if ray:
-        yield from on_cluster(run_cell, [(cell, None, added()) for cell in cells], ray)
-    elif workers == 1 or len(cells) < 2:
-        yield from (run_cell(cell, scratch) for cell in cells)
-    else:
-        calls = [(cell, scratch, added()) for cell in cells]
-        yield from in_processes(run_cell, calls, min(workers, len(cells)), "cell")
+    calls = [(cell, None if ray else scratch, added()) for cell in cells]
+    if ray or (workers > 1 and len(cells) > 1):
+        return spread(run_cell, calls, min(workers, len(cells)), ray, "cell")
+    return (run_cell(*call) for call in calls)
 
 
 @contextmanager

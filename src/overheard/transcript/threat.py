@@ -84,10 +84,10 @@ SECURE_SERVER = Threat(
 THREATS = {t.name: t for t in (EAVESDROPPER, SERVER, ISOLATING_SERVER, SECURE_SERVER)}
 
 
-def threat_named(name: str) -> Threat:
-    """The shipped threat model of this name."""
+def threat_named(name: str, grants: Iterable[str] = ()) -> Threat:
+    """The shipped threat model of this name, with further knowledge as `granting_named` has it."""
     if name in THREATS:
-        return THREATS[name]
+        return granting_named(THREATS[name], grants)
     raise FixConfig(f"unknown threat model {name!r}; {nearest(name, THREATS, 0.6)}")
 
 
