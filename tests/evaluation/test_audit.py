@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Any, ClassVar
@@ -14,10 +15,10 @@ import overheard
 from overheard import attacks
 from overheard.attacks import all_attacks
 from overheard.attacks.baselines import LastReturned
-from overheard.errors import FixConfig
+from overheard.errors import FixConfig, FixRecording
 from overheard.evaluation.audit import PIECE, AuditOptions, audit, flag_notes
 from overheard.evaluation.checkpoint import Checkpoint
-from overheard.evaluation.record import Finding
+from overheard.evaluation.record import VERSION, Finding, read_audit
 from overheard.evaluation.scoring import Scored, pooled
 from overheard.transcript.guess import LocalModel
 from overheard.transcript.knowledge import Link
@@ -195,3 +196,47 @@ def test_attacks_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(EntryPoint, "load", lambda self: object)
     with pytest.raises(FixConfig, match="is no attack: it lacks name, question, needs, paper"):
         attacks.all_attacks.__wrapped__()
+
+
+# --- the audit's record travels as json and is checked when it comes back
+
+
+def test_what_is_written_is_read(record, tmp_path):
+    path = tmp_path / "audit.json"
+    path.write_text(record.to_json())
+    assert read_audit(path) == record
+    assert record.version == VERSION
+
+
+@pytest.mark.parametrize("version", [0, VERSION - 1, VERSION + 1])
+def test_other_versions_are_refused_by_number(record, tmp_path, version):
+    """Whatever else they have or lack."""
+    path = tmp_path / "audit.json"
+    other = {**json.loads(record.to_json()), "version": version, "seals": []}
+    del other["run"]
+    path.write_text(json.dumps(other))
+    with pytest.raises(FixRecording, match=rf"version {version}, .* reads {VERSION} only"):
+        read_audit(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"findings": [{"attack": 1}]}, "findings.0"),
+        ({"surprise": 1}, "surprise"),
+        ({"run": None}, "run"),
+    ],
+)
+def test_a_wrong_field_is_named(record, tmp_path, change, words):
+    path = tmp_path / "audit.json"
+    path.write_text(json.dumps({**json.loads(record.to_json()), **change}))
+    with pytest.raises(FixRecording, match=words):
+        read_audit(path)
+
+
+def test_not_a_number_is_no_finding(record, tmp_path):
+    text = record.to_json().replace(f'"value": {record.findings[0].value}', '"value": NaN', 1)
+    path = tmp_path / "audit.json"
+    path.write_text(text)
+    with pytest.raises(FixRecording, match="is not an audit"):
+        read_audit(path)

@@ -40,14 +40,6 @@ def client(rng: Any, people: int, flip: float = 0.0) -> Records:
     return Records({"x": x, "s": s, "y": 3 * s + 0.1 * rng.normal(size=people)})
 
 
-def test_what_public_columns_show_is_imputed(rng):
-    truth = {name: client(rng, 60) for name in "abc"}
-    found = Imputer(0).values(recipe(), truth, "a", "s", VALUES)
-    assert found is not None
-    assert found.hits.shape == (60,)
-    assert found.hits.mean() == 1.0
-
-
 def test_imputation_learns_from_the_others_only(rng):
     """The others' x shows the secret, this client's shows its opposite: imputation is fooled."""
     truth = {"a": client(rng, 50, flip=1.0), "b": client(rng, 60), "c": client(rng, 60)}
@@ -70,15 +62,6 @@ def test_a_model_is_fitted_once_for_each_client_and_its_kind_chosen_once(rng, mo
     np.testing.assert_array_equal(first["b"].log2, again.log2)
     with pytest.raises(pytest.fail.Exception, match="learned again"):
         asked.values(recipe(), truth, "b", "s", VALUES[::-1])
-
-
-def test_the_order_in_which_clients_are_asked_does_not_matter(rng):
-    truth = {name: client(rng, 30, flip=0.2) for name in "abc"}
-    forwards, backwards = Imputer(0), Imputer(0)
-    one = {name: forwards.values(recipe(), truth, name, "s", VALUES) for name in "abc"}
-    for name in "cba":
-        found = backwards.values(recipe(), truth, name, "s", VALUES)
-        np.testing.assert_array_equal(found.log2, one[name].log2)
 
 
 def test_nobody_to_learn_from(rng):

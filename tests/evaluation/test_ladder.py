@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from overheard.attacks import attack_named
-from overheard.attacks.partial import PartialDecode
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation import ladder
 from overheard.evaluation.audit import AuditOptions, audit
@@ -126,13 +125,6 @@ def test_nobody_else_nothing_to_complete_with(federate):
     alone = federate(WIDE, **(SOME | {"clients": 1}))
     with pytest.raises(GrantKnowledge, match="no other client"):
         top(alone)
-
-
-def test_missing_columns_without_strangers_are_refused(recording):
-    view, _ = lowered(top(recording), NAMED["registry"], REGISTER, 0)
-    fewer = view.narrowed(view.kinds - {AuxiliaryData})
-    with pytest.raises(GrantKnowledge, match="auxiliary data"):
-        launch(PartialDecode(), fewer, 0)
 
 
 def test_demographics_by_name_or_as_named():

@@ -104,23 +104,6 @@ def record(tmp_path: Path) -> Callable[..., Recording]:
 # --- scores -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("chosen", "positive", "value"),
-    [
-        ("1100", "1100", 1.0),
-        ("1000", "1100", 2 / 3),
-        ("1110", "1100", 4 / 5),
-        ("0011", "1100", 0.0),
-        ("0000", "1100", 0.0),
-        ("1000", "0000", 0.0),
-        ("0000", "0000", 1.0),
-        ("1111", "1111", 1.0),
-    ],
-)
-def test_f1_by_hand(chosen: str, positive: str, value: float) -> None:
-    assert f1(flags(chosen), flags(positive)) == pytest.approx(value)
-
-
 def test_the_interval_does_not_collapse_on_a_perfect_guess() -> None:
     rng = np.random.default_rng(0)
     truth = flags("1" * 5 + "0" * 45)

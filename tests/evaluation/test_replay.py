@@ -110,10 +110,6 @@ def test_noise_widens_what_counts_as_close(tmp_path):
     assert recipe is not None
     wild = recipe.model_copy(update={"learning_rate": 1.0})
     assert outcomes(checked(noisy, wild)) == {"does not fit"}
-    # noise that nobody announced is no part of the declared training
-    silent = defended(tmp_path / "silent")
-    loud = {r.client: r for r in checked(silent)}
-    assert {r.by_chance for r in loud.values()} == {0.0}
 
 
 @pytest.mark.parametrize(
@@ -185,8 +181,6 @@ def test_an_audit_holds_the_replays_and_goes_on_with_them(federate, tmp_path, mo
     record = audit(recording, EAVESDROPPER, ["majority"], clients=["0", "3"], targets=["s"])
     assert [(r.client, r.outcome) for r in record.replays] == [("0", "fits"), ("3", "fits")]
     assert record.unfit == set()
-    bad = record.replays[0].model_copy(update={"outcome": "does not fit"})
-    assert record.model_copy(update={"replays": (bad, *record.replays[1:])}).unfit == {"0"}
     recipe = recipe_of(recording)
     assert recipe is not None
     pieces = tmp_path / "pieces"

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from overheard.attacks import attack_named
+from overheard.attacks.baselines import LastReturned
 from overheard.errors import FixData, FixRecording
-from overheard.evaluation.scoring import Case
+from overheard.evaluation import metrics
+from overheard.evaluation.audit import AuditOptions, audit
+from overheard.evaluation.baselines import majority_share
+from overheard.evaluation.scoring import Case, Posterior, calibration
 from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel, Membership
 from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import PublicRecords
 from overheard.transcript.store import MEMBER_COLUMN
 from overheard.transcript.target import LABEL, LOCAL_MODEL, Target, attribute
-from overheard.transcript.threat import SERVER
-from overheard.transcript.view import observe
+from overheard.transcript.threat import EAVESDROPPER, SERVER
+from overheard.transcript.view import launch, observe
 
 VALUES = (0.0, 1.0)
 
@@ -58,28 +65,6 @@ def test_an_attribute_by_hand(federate):
     assert perfect.details["balanced_accuracy"] == 1.0
     assert perfect.details["rare_f1"] == 1.0
     assert perfect.details["calibration_error"] == 0.0
-
-
-def test_a_model_by_hand(federate):
-    """The optimum itself loses nothing; a model of zeros loses what it loses."""
-    recording = federate(rounds=2, people=40)
-    truth, recipe = recording.truth()["0"], recipe_of(recording)
-    assert recipe is not None
-    from overheard.evaluation.metrics import client_losses, local_optimum
-
-    optimum = local_optimum(recipe, truth)
-    score = scorer(recording, LOCAL_MODEL)
-    found = score(
-        attack_named("exact_linear"), LocalModel(optimum, optimum * np.nan, 0), 0.0
-    ).finding
-    assert found.value == pytest.approx(0.0, abs=1e-12)
-    assert found.details["relative_distance"] == pytest.approx(0.0, abs=1e-12)
-    zeros = LocalModel(np.zeros_like(optimum), optimum * np.nan, 0)
-    found = score(attack_named("exact_linear"), zeros, 0.0).finding
-    best = client_losses(recipe, optimum, truth).mean()
-    worst = client_losses(recipe, np.zeros_like(optimum), truth).mean()
-    assert found.value == pytest.approx(worst / best - 1)
-    assert found.details["relative_distance"] == pytest.approx(1.0)
 
 
 def test_what_has_no_unique_optimum_is_not_scored(federate):
@@ -155,3 +140,147 @@ def test_only_an_attribute_is_asked_of_the_records_that_are_known(federate, targ
         guess = LocalModel(np.zeros(recipe.model.size), np.zeros(recipe.model.size), 0)
     found = score(attack_named("majority"), guess, 0.0)
     assert len(found.units) == found.finding.n == scored
+
+
+# --- how sure the adversary is: every record in one bin, with the shares of its records
+
+
+def posterior(rng, records=500):
+    confidence = rng.uniform(0.5, 1.0, records)
+    hits = (rng.random(records) < confidence).astype(float)
+    return Posterior(confidence, hits, np.log2(confidence) + 1)
+
+
+def test_bins_hold_every_record_once(rng):
+    found = posterior(rng)
+    bins = calibration(found, bins=True).bins
+    assert sum(b.n for b in bins) == 500
+    for b in bins:
+        inside = (found.confidence >= b.least) & (found.confidence < b.most)
+        assert b.n == inside.sum()
+        assert b.right == pytest.approx(found.hits[inside].mean())
+        assert b.least <= b.confidence < b.most
+        assert b.low <= b.right <= b.high
+
+
+def test_beyond_99_is_counted_and_rows_only_on_request(rng):
+    found = Posterior(
+        np.array([0.6, 0.995, 1.0, 0.99, 0.999]),
+        np.array([1.0, 1.0, 1.0, 1.0, 0.0]),
+        np.array([0.1, 0.9, 1.0, 0.9, -5.0]),
+    )
+    quiet, asked = calibration(found, bins=True), calibration(found, rows=True)
+    assert (quiet.certain, quiet.certain_right, quiet.rows) == (3, 2, ())
+    assert quiet.bins[-1].n == 3  # 99% itself is not beyond 99%
+    assert calibration(Posterior(*np.full((3, 4), 0.5)), bins=True).bins[0].least == 0.5
+    assert asked.rows == (2, 1)  # the one that is sure and wrong is not known
+    alike = Posterior(np.array([0.992, 0.999, 0.999]), np.ones(3), np.ones(3))
+    assert alike.rows() == (1, 2, 0)  # of as many bits: the surer first, then by number
+    assert alike.rows(1) == (1,)
+
+
+def test_an_audit_carries_it_and_names_rows_only_when_asked(federate):
+    recording = federate()
+    record = audit(recording, EAVESDROPPER, ["max_entropy", "exact_linear"])
+    for row in record.pooled:
+        assert (row.calibration is not None) == (row.metric == "accuracy")
+        if row.calibration is not None:
+            assert sum(b.n for b in row.calibration.bins) == row.n
+    assert '"rows":[' not in record.model_dump_json().replace('"rows":[]', "")
+    model = {"name": "mlp", "hidden": [60]}
+    sharp = audit(
+        federate(model, rounds=1), EAVESDROPPER, ["max_entropy"], options=AuditOptions(rows=True)
+    )
+    assert all(f.calibration.rows for f in sharp.findings)
+    assert all(r < f.n for f in sharp.findings for r in f.calibration.rows)
+
+
+# --- scores against slow, obvious twins
+
+
+@given(seed=st.integers(0, 1000), m=st.integers(1, 40), k=st.integers(2, 4))
+def test_attribute_scores_match_a_loop(seed, m, k):
+    rng = np.random.default_rng(seed)
+    values = tuple(float(v) for v in range(k))
+    p = rng.dirichlet(np.ones(k), m)
+    truth = rng.integers(0, k, m).astype(float)
+    guess = AttributeValues(p, values)
+    hits = [float(max(range(k), key=lambda j: p[i, j]) == truth[i]) for i in range(m)]
+    assert metrics.attribute_hits(guess, truth).tolist() == hits
+    bits = [
+        np.log2(max(p[i, int(truth[i])], 1e-6)) - np.log2(np.mean(truth == truth[i]))
+        for i in range(m)
+    ]
+    assert metrics.attribute_bits(guess, truth) == pytest.approx(bits)
+    recalls = [np.mean([hits[i] for i in range(m) if truth[i] == v]) for v in set(truth)]
+    assert metrics.balanced_accuracy(guess, truth) == pytest.approx(np.mean(recalls))
+    assert majority_share(truth, values) == max(np.mean(truth == v) for v in values)
+
+
+@pytest.mark.parametrize("name", ["linear", "logistic", "mlp"])
+def test_local_optimum_is_one(federate, name):
+    """No small step away from it lowers the client's loss."""
+    model = {"name": name, "hidden": [5]} if name == "mlp" else {"name": name}
+    recording = federate(model, rounds=1)
+    recipe, records = recipe_of(recording), recording.truth()["0"]
+    start = 0.3 * np.random.default_rng(0).normal(size=recipe.model.size)
+    optimum = metrics.local_optimum(recipe, records, start)
+    best = metrics.client_losses(recipe, optimum, records).mean()
+    for seed in range(20):
+        step = 1e-3 * np.random.default_rng(seed).normal(size=len(optimum))
+        assert metrics.client_losses(recipe, optimum + step, records).mean() >= best - 1e-9
+    guess = LocalModel(optimum, optimum, 0)
+    assert metrics.excess_losses(recipe, guess, optimum, records).mean() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("truth", "chosen", "f1"),
+    [
+        ([0, 0, 0, 1], [0, 0, 0, 1], 1.0),
+        ([0, 0, 0, 1], [0, 0, 0, 0], 0.0),  # accuracy 0.75, and the rare value is never found
+        ([0, 0, 0, 1], [0, 0, 1, 1], 2 / 3),
+        ([1, 1, 0], [1, 1, 1], 0.0),
+        ([0, 0], [0, 0], 1.0),  # only one value occurs
+    ],
+)
+def test_f1_of_the_rarest_value(truth, chosen, f1):
+    guess = AttributeValues(np.eye(3)[chosen], (0.0, 1.0, 2.0))
+    told = metrics.rare_value(guess, np.array(truth, dtype=float))
+    assert told["rare_f1"] == pytest.approx(f1)
+    assert told["rare_value"] in {"0", "1"}  # as a reader writes it
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_an_optimum_at_infinity_is_compared_under_a_penalty(federate, classes):
+    """Separable records: the loss of ever longer models goes to zero, and no loss is a multiple of
+    that. Records that no line separates are compared as they always were."""
+
+    def separable(dataset):
+        x = dataset.records["x0"]
+        label = np.digitize(x, np.quantile(x, np.arange(1, classes) / classes)).astype(float)
+        columns = {**dataset.records.columns, "y": label}
+        if classes == 3:  # a line through the middle class too
+            columns["x1"] = x**2
+        return dataclasses.replace(
+            dataset, records=Records(columns), task="classification", sensitive=("s",)
+        )
+
+    recording = federate({"name": "logistic"}, change=separable, rounds=3)
+    recipe, records = recipe_of(recording), recording.truth()["0"]
+    optimum, penalty = metrics.comparable_optimum(recipe, records)
+    assert penalty == 1 / len(records)
+    zero = np.zeros(recipe.model.size)
+    found = metrics.excess_losses(recipe, LocalModel(zero, zero, 0), optimum, records, penalty)
+    assert 0 < found.mean() < 100
+    best = metrics.excess_losses(recipe, LocalModel(optimum, zero, 0), optimum, records, penalty)
+    assert best.mean() == 0
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        near = LocalModel(optimum + 0.1 * rng.normal(size=len(zero)), zero, 0)
+        assert metrics.excess_losses(recipe, near, optimum, records, penalty).mean() > 0
+    # scored as such, and said
+    view = observe(recording, EAVESDROPPER, LOCAL_MODEL, "0")
+    scorer = Case(recipe, recording.truth(), LOCAL_MODEL, view, 0).scorer()
+    finding = scorer(LastReturned(), launch(LastReturned(), view, 0), 0.0).finding
+    assert finding.value < 100
+    assert "infinity" in finding.details["optimum"]

@@ -118,16 +118,6 @@ def test_what_no_attack_reads_is_not_known(run: Recording, found: Audit) -> None
     assert one.answer(LIMITS) == "not known"
 
 
-def test_a_rare_value_that_is_known_is_few_bits_and_everything_there_is(tmp_path: Path) -> None:
-    ready = plan(config(table(tmp_path, 200, rare=True)))
-    run = Recording.open(simulate(ready, tmp_path / "run"))
-    one = read(run, audit(run, EAVESDROPPER))
-    assert one.bits is not None
-    assert one.bits < 0.1
-    assert one.share == pytest.approx(1.0, abs=0.05)
-    assert one.certain == 200
-
-
 def test_what_a_guess_makes_certain_is_not_made_certain_by_listening(tmp_path: Path) -> None:
     """One of 200 has the value: calling nobody so is certain enough beforehand."""
     noise = [{"name": "gaussian", "sd": 10.0}]
@@ -149,9 +139,3 @@ def test_draws_are_one_answer_the_worst_and_of_hints_the_typical() -> None:
     assert both.evidence == {"x": 0.0}
     assert (both.certain, both.bits, both.seconds) == (1, 0.05, 3.0)
     assert worst_draw([one, changed(two, doubt="poor fit")]).answer(Limits(certain=1)) != "ok"
-
-
-def test_names() -> None:
-    asked = {"membership": "", "local_model": "", "label": "", "attribute": "s"}
-    names = [changed(QUIET, question=q, attribute=a).name for q, a in asked.items()]
-    assert names == ["membership", "own model", "label", "s"]

@@ -19,7 +19,7 @@ from overheard.federation.federation import read_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards
 from overheard.guard.dry_run import DryRun, recorded
-from overheard.guard.exposure import Exposure, Limits, exposures
+from overheard.guard.exposure import Exposure, Limits
 from overheard.programs.networks import initial
 from overheard.programs.recipe import named
 from overheard.programs.training import local_training
@@ -152,23 +152,6 @@ def test_a_torch_apps_update_that_tells_is_refused_with_the_reason_and_the_cost(
     assert told[0].seconds > 0
 
 
-def test_the_guard_says_what_the_audit_finds(ready: Plan, folder: Path) -> None:
-    """One recording, read by both."""
-    layout = ready.recipe.model.layout()
-    start = initial(ready.recipe.dense, 0).astype(np.float32)
-    data = client_shards(ready.recipe, ready.clients)
-    trained = local_training(ready.recipe, start, data, np.random.default_rng(0))[0]
-    rounds = [(named(layout, start), named(layout, trained))]
-    with recorded(read_config(folder / "audit.toml", recorded=True), ME, rounds) as run:
-        (one,) = run.exposures(Limits())
-        found = audit(run.recording, EAVESDROPPER)
-        assert exposures(run.recording, found, ME, Limits())[0].value == one.value
-    best = max(f.value for f in found.findings if f.attack in found.listening)
-    assert one.value == best == 1.0
-    assert one.answer(Limits()) == "too much"
-    assert one.exposed
-
-
 def test_what_is_below_the_limit_or_no_update_passes_untouched(ready: Plan, folder: Path) -> None:
     reply, trained = answered(ready, guarded(folder), "evaluate")
     assert np.array_equal(sent_by(reply, ready), trained)
@@ -205,42 +188,12 @@ def test_an_array_that_the_model_does_not_have_does_not_leave(
         answered(ready, guarded(folder, unsure="pass"), secret=np.ones(3, np.float32))
 
 
-def test_doubt_about_one_secret_is_doubt(
-    ready: Plan,
-    folder: Path,
-    measuring: Callable[..., list[int]],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    found = [QUIET, replace(DOUBTED, attribute="b", bits=-1.0)]
-    measuring(found)
-    told: list[Exposure] = []
-    mod = guarded(folder, tell=lambda context, one: told.append(one))
-    assert refusals(ready, mod, 1) == [True]
-    assert told == found
-    assert "b: poor fit" in caplog.text
-
-
-def test_after_a_refusal_nothing_leaves_unmeasured(ready: Plan, folder: Path) -> None:
-    """Every round is measured however long it takes, and every one of them tells everything."""
-    told: list[int] = []
-    mod = guarded(folder, unsure="pass", tell=lambda context, one: told.append(one.certain))
-    assert refusals(ready, mod, 3) == [True] * 3
-    assert told == [40] * 3
-
-
 def test_who_lets_the_unmeasured_pass_does_so_until_the_first_refusal(
     ready: Plan, folder: Path, measuring: Callable[..., list[int]]
 ) -> None:
     measuring([DOUBTED], [LOUD], [DOUBTED], [QUIET], [DOUBTED])
     found = refusals(ready, guarded(folder, unsure="pass"), 5)
     assert found == [False, True, True, False, True]
-
-
-def test_a_description_that_asks_nothing_lets_nothing_pass(
-    ready: Plan, folder: Path, measuring: Callable[..., list[int]]
-) -> None:
-    measuring([])
-    assert refusals(ready, guarded(folder), 1) == [True]
 
 
 def test_rounds_are_judged_together_with_those_that_have_left(

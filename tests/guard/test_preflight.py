@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import json
-from itertools import accumulate
+import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from clients import config, table
 from federations import generated_people, with_strangers
+from safetensors.numpy import save_file
+from typer.testing import CliRunner
 
-import overheard
-from overheard.errors import FixConfig
+from overheard.cli import app
+from overheard.errors import FixConfig, FixData
 from overheard.evaluation.audit import audit
 from overheard.federation.federation import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
+from overheard.federation.plan import Plan, plan
+from overheard.federation.simulate import client_shards, simulate
 from overheard.guard import preflight as module
-from overheard.guard.exposure import Exposure, Limits
-from overheard.guard.preflight import Preflight, preflight
+from overheard.guard.dry_run import recorded
+from overheard.guard.exposure import Limits
+from overheard.guard.preflight import Preflight, preflight, preflight_updates, read_update
+from overheard.programs.networks import initial
+from overheard.programs.recipe import named
+from overheard.programs.training import local_training
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 
@@ -79,38 +86,6 @@ def test_every_question_of_the_audit_is_asked(tmp_path: Path) -> None:
     assert set(answers(found).values()) == {"too much"}
 
 
-def test_the_answer_of_the_worst_secret_counts() -> None:
-    fine = Exposure("a", 10, 0.5, 0.2, 0.8, 0.5, 0, 0.0, 0.0)
-    failed = Exposure("b", 10, 0.5, 0.2, 0.8, 0.5, 0, 0.0, 0.0, doubt="poor fit")
-    loud = Exposure("c", 10, 0.9, 0.8, 1.0, 0.5, 9, 0.9, 0.9)
-    told = {n: Preflight("c", 1, 1, Limits(), e) for n, e in {
-        "ok": (fine,), "not known": (fine, failed), "too much": (loud, fine, failed)
-    }.items()}  # fmt: skip
-    assert [p.answer for p in told.values()] == list(told)
-    assert [p.passes for p in told.values()] == [True, False, False]
-    assert Preflight("c", 1, 1, Limits(), (fine,), unasked=("much",)).answer == "not known"
-    assert told["too much"].worst is loud
-
-
-def test_a_flag_is_never_ok(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
-
-    from overheard.attacks.attribute import MaxEntropy
-
-    quiet = config(table(tmp_path, 40), defence=[{"name": "gaussian", "sd": 10.0}])
-    assert answers(preflight(quiet, changes=False)) == {"s": "ok"}
-    sound = MaxEntropy.__call__
-
-    def flagging(self: MaxEntropy, view: Any, rng: Any) -> Any:
-        guess = sound(self, view, rng)
-        return replace(guess, diagnostics={**guess.diagnostics, "flag": "poor fit: of a test"})
-
-    monkeypatch.setattr(MaxEntropy, "__call__", flagging)
-    found = preflight(quiet, changes=False)
-    assert answers(found) == {"s": "not known"}
-    assert "max_entropy: poor fit: of a test" in found.found[0].doubt
-
-
 def test_preflight_finds_the_smallest_change_that_helps() -> None:
     steps: list[int] = []
     training = {"rounds": 1, "learning_rate": 0.1, "algorithm": "fedsgd"}
@@ -129,20 +104,6 @@ def test_preflight_finds_the_smallest_change_that_helps() -> None:
     (drop,) = [c for c in found.changes if c.kind == "drop"]
     assert drop.words == "leaving c043 out of the model"
     assert drop in found.smallest()
-
-
-@pytest.mark.parametrize("pace", [1.0, -1.0])
-def test_which_attack_is_named_does_not_depend_on_what_it_took(
-    monkeypatch: pytest.MonkeyPatch, pace: float
-) -> None:
-    """Several get everything; whichever runs later seems slower, and then quicker."""
-    clock = accumulate(100 + pace * number for number in range(100))
-    watch = SimpleNamespace(perf_counter=lambda: next(clock))
-    monkeypatch.setattr("overheard.evaluation.audit.time", watch)
-    found = overheard.preflight(parse_config(CONFIG), rounds=2, changes=False)
-    assert (found.rounds, found.configured, found.passes) == (2, 1, False)
-    assert found.worst.value == 1.0
-    assert found.worst.attack == "max_entropy"
 
 
 def test_the_own_model_is_asked_about(tmp_path: Path) -> None:
@@ -214,3 +175,174 @@ def test_the_command_says_what_it_measured_and_exits_by_it(tmp_path: Path) -> No
     assert told.exit_code == 0, told.output
     assert "ok: a simulated client of this recipe" in told.output
     assert "not a guarantee" in told.output
+
+
+# --- real updates, from files that may hold anything
+
+
+ME = "site 0"
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return table(tmp_path_factory.mktemp("people"), 40)
+
+
+def trained(ready: Plan, rate: float | None = None, seed: int = 0) -> tuple[Any, Any]:
+    """The model that is sent, and what the client makes of it; ``rate``: but in other steps."""
+    sent = initial(ready.recipe.dense, 5).astype(np.float32)
+    recipe = ready.recipe
+    if rate is not None:
+        recipe = recipe.model_copy(update={"learning_rate": rate})
+    data = client_shards(recipe, {ME: ready.clients[ME]})
+    return sent, local_training(recipe, sent, data, np.random.default_rng(seed))[0]
+
+
+def arrays_of(ready: Plan, sent: Any, returned: Any) -> dict[str, Any]:
+    layout = ready.recipe.model.layout()
+    return {
+        f"{way}/{name}": np.ascontiguousarray(array)
+        for way, flat in (("sent", sent), ("returned", returned))
+        for name, array in named(layout, flat).items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_a_real_update_is_read_and_judged(people: str, tmp_path: Path, kind: str) -> None:
+    asked = config(people)
+    ready = plan(asked)
+    sent, returned = trained(ready)
+    file = tmp_path / f"update.{kind}"
+    arrays = arrays_of(ready, sent, returned)
+    if kind == "npz":
+        np.savez_compressed(file, **arrays)
+    else:
+        save_file(arrays, file)
+    again = read_update(file, ready)
+    for way, one in zip(("sent", "returned"), again, strict=True):
+        assert all(np.array_equal(array, arrays[f"{way}/{name}"]) for name, array in one.items())
+    found = preflight_updates(asked, [file])
+    assert not found.simulated
+    assert found.unasked == ()
+    assert found.answer == "too much"
+    assert found.worst.value == 1.0
+
+
+def test_fewer_updates_than_rounds_are_no_ok(people: str, tmp_path: Path) -> None:
+    asked = config(
+        people,
+        training={"rounds": 5, "learning_rate": 0.1},
+        defence=[{"name": "gaussian", "sd": 10.0}],
+    )
+    ready = plan(asked)
+    sent, returned = trained(ready)
+    noise = np.random.default_rng(1).normal(0, 10.0, returned.shape)
+    file = tmp_path / "update.npz"
+    np.savez(file, **arrays_of(ready, sent, (returned + noise).astype(np.float32)))
+    found = preflight_updates(asked, [file])
+    assert found.answer == "not known"
+    assert "1 of 5 rounds were given" in found.unasked[0]
+    assert preflight_updates(asked, [file], rounds=1).answer == "ok"
+
+
+@pytest.mark.parametrize("batch", [0, 8])
+def test_an_update_of_another_recipe_is_not_ok(people: str, batch: int) -> None:
+    """Twice the rate is another recipe; another order of the mini-batches is not."""
+    training = {"rounds": 1, "learning_rate": 0.1, "batch_size": batch}
+    ready = plan(config(people, training=training))
+    layout = ready.recipe.model.layout()
+
+    def strange(**changes: Any) -> bool:
+        messages = [tuple(named(layout, flat) for flat in trained(ready, **changes))]
+        with recorded(ready, ME, messages) as run:
+            (one,) = run.exposures(Limits(), ["s"])
+        assert one.answer(Limits()) != "ok"
+        return "not how this config says that you train" in one.doubt
+
+    assert not any(strange(seed=seed) for seed in range(3))
+    assert strange(rate=0.2)
+
+
+def test_the_command_reads_updates(people: str, tmp_path: Path) -> None:
+    ready = plan(config(people))
+    sent, returned = trained(ready, rate=0.2)
+    file, settings = tmp_path / "update.npz", tmp_path / "client.toml"
+    np.savez(file, **arrays_of(ready, sent, returned))
+    settings.write_text(
+        f"[data]\nsource = 'file'\npath = '{people}'\nclient = 'who'\ntarget = 'y'\n"
+        "[model]\nname = 'mlp'\nhidden = [24]\n[training]\nrounds = 1\nlearning_rate = 0.1\n"
+        "[audit]\nattributes = ['s']\n"
+    )
+    told = CliRunner().invoke(app, ["preflight", str(settings), "--update", str(file)])
+    assert told.exit_code == 1
+    assert "not how this config says that you train" in told.output
+    told = CliRunner().invoke(
+        app, ["preflight", str(settings), "--update", str(tmp_path / "no.npz")]
+    )
+    assert told.exit_code != 0
+    assert "Traceback" not in told.output
+
+
+def _npy(head: dict[str, Any], content: bytes) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, head)
+    return file.getvalue() + content
+
+
+def _zipped(**members: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name + ".npy", content)
+    return file.getvalue()
+
+
+HUGE = {"descr": "<f4", "fortran_order": False, "shape": (1 << 50,)}
+THINGS = {"descr": "|O", "fortran_order": False, "shape": (1,)}
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "complaint"),
+    [
+        ("a.npz", b"no archive", "cannot be read as npz"),
+        ("a.npz", _zipped(a=b"no array"), "cannot be read as npz"),
+        ("a.npz", _zipped(a=_npy(HUGE, b"1234")), "cannot be read as npz"),
+        ("a.npz", _zipped(a=_npy(THINGS, b"\x80\x04N.")), "cannot be read as npz"),
+        ("a.npz", _zipped(a=b"\0" * 3_000_000), "the limit is 1000000"),
+        ("a.npz", _zipped(**{f"a{n}": b"" for n in range(30)}), "the limit is 20"),
+        ("a.safetensors", b"\xff" * 100, "cannot be read as safetensors"),
+        ("a.safetensors", b"\0" * 2_000_000, "the limit is 1000000"),
+    ],
+)
+def test_what_is_no_update_is_refused_in_a_line(
+    people: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    raw: bytes,
+    complaint: str,
+) -> None:
+    monkeypatch.setenv("OVERHEARD_MAX_MESSAGE_BYTES", "1000000")
+    monkeypatch.setenv("OVERHEARD_MAX_ARRAYS", "20")
+    file = tmp_path / name
+    file.write_bytes(raw)
+    with pytest.raises(FixData, match=complaint) as refused:
+        read_update(file, plan(config(people)))
+    assert "\n" not in str(refused.value)
+
+
+def test_arrays_of_another_model_are_refused(people: str, tmp_path: Path) -> None:
+    ready = plan(config(people))
+    good = arrays_of(ready, *trained(ready))
+    first = next(iter(good))
+    wrong = {
+        "where the config's model has": {n: a for n, a in good.items() if n != first},
+        "write each array": {**good, first: good[first][:1]},
+        "holds NaN": {**good, first: np.full_like(good[first], np.nan)},
+        "float16": {n: a.astype(np.float16) for n, a in good.items()},
+    }
+    for complaint, arrays in wrong.items():
+        file = tmp_path / "update.npz"
+        np.savez(file, **arrays)
+        with pytest.raises(FixData, match=complaint):
+            read_update(file, ready)

@@ -8,6 +8,7 @@ import pytest
 
 from overheard.evaluation.record import Finding
 from overheard.report import svg as charts
+from overheard.report import words
 from overheard.report.svg import Lane, Row, Scale
 
 EVIL = "</svg><script>\"'&"
@@ -32,29 +33,11 @@ def test_a_row_is_well_formed_whatever_the_names() -> None:
     assert not [e for e in root.iter() if "style" in e.attrib]
 
 
-def test_a_row_draws_every_lane_and_reference() -> None:
-    lanes = tuple(lane(0.6 + 0.05 * i, i) for i in range(4))
-    root = ElementTree.fromstring(charts.row_figure(Row("x", "", 0, lanes, 0.5, 0.6), Scale(0, 1)))
-    kinds = [e.get("class") for e in root.iter()]
-    assert kinds.count("mark") == kinds.count("interval") == 4
-    assert kinds.count("majority") == kinds.count("imputation") == 2  # a line and its head
-    assert kinds.count("free") == 1
-    assert int(root.get("height", "0")) >= 4 * charts.LANE
-
-
 def test_a_bound_that_is_off_the_axis_is_not_drawn() -> None:
     for bound, drawn in ((0.3, 0), (0.55, 1)):
         svg = charts.row_figure(Row("x", "", 0, (lane(bound=bound),)), Scale(0.4, 1.0))
         kinds = [e.get("class") for e in ElementTree.fromstring(svg).iter()]
         assert kinds.count("bound") == drawn
-
-
-def test_positions_grow_with_the_value_and_stay_inside() -> None:
-    scale = Scale(0.4, 1.0)
-    places = [scale.at(v) for v in (-1.0, 0.4, 0.5, 0.99, 1.0, 2.0)]
-    assert places == sorted(places)
-    assert 0 < places[0] == places[1]
-    assert places[-1] == places[-2] < 100
 
 
 def test_the_axis_of_losses_holds_zero_and_the_negative() -> None:
@@ -103,3 +86,37 @@ def test_a_picture_that_stands_alone() -> None:
     (line,) = [e for e in root.iter() if e.get("class") == "end s0"]
     assert [line.get(end) for end in ("x1", "x2", "y1", "y2")] == ["9.0%", "97.0%", "164.0", "12.0"]
     assert ".s0 {" in made  # the page's own rules for charts
+
+
+# --- numbers read honestly, in sentences and in tables
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        # a percentage never rounds to a certainty
+        *((words.percent(share), text) for share, text in (
+            (0.762, "76%"), (0.0, "0%"), (1.0, "100%"), (0.9997, "99.97%"), (0.996, "99.6%"),
+            (0.0004, "0.04%"), (0.999999, "99.9999%"))),
+        (words.interval(0.762, 0.731, 0.79), "76% (73–79)"),
+        (words.interval(0.762, 0.731, 0.79, 1), "76.2% (73.1–79.0)"),
+        (words.interval(0.9997, 0.97, 1.0), "99.97% (97–100)"),
+        # an excess loss in a sentence; where it vanishes it has no interval
+        *((words.excess(value), text) for value, text in (
+            (0.123, "12%"), (12.5, "1,250%"), (3.1e-5, "0.0031%"), (0.012, "1.2%"),
+            (5867783.85, "more than 100,000%"), (2e-9, "less than 0.0001%"), (0.0, "0%"),
+            (-1e-12, "0%"), (-0.5, "0%"))),
+        (words.excess_interval(2e-9, 1e-9, 3e-9), "less than 0.0001%"),
+        (words.excess_interval(2e-9, -1e-4, 1e-4), "less than 0.0001% (at most 0.010%)"),
+        (words.excess_interval(0.012, 0.004, 0.036), "1.2% (0.40% to 3.6%)"),
+        # a loss in a table
+        *((words.loss(value), text) for value, text in (
+            (3.1e-6, "3.1×10⁻⁶"), (0.06, "0.060"), (0.0, "0"), (-2e-7, "−2.0×10⁻⁷"),
+            (155.0, "155"), (3.2e5, "3.2×10⁵"))),
+        # differences are signed points
+        *((words.points(value), text) for value, text in (
+            (0.18, "+18.0"), (-0.021, "−2.1"), (-0.0001, "0.0"), (None, words.NOTHING))),
+    ],
+)  # fmt: skip
+def test_numbers(said: str, text: str) -> None:
+    assert said == text

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from report_words import section, words_of
 
-from overheard.evaluation.record import Audit, Bin, Calibration, Finding
+from overheard.evaluation.audit import audit
+from overheard.evaluation.record import AttackInfo, Audit, Bin, Calibration, Finding
 from overheard.report import render
 from overheard.report.advice import Measured, frontiers, ranked
+from overheard.report.digest import digest
 from overheard.report.markdown import render_markdown
-from overheard.report.model import curves
+from overheard.report.model import compared, curves, federation_words
 from overheard.report.references import bibtex, title
+from overheard.transcript.threat import EAVESDROPPER
 
 pytestmark = pytest.mark.slow
 
@@ -181,11 +184,88 @@ def test_papers_are_cited(audit: Audit) -> None:
     assert title("somebody2030") == "somebody2030"
 
 
-def test_rounds_heard_are_said_per_attack(audit: Audit) -> None:
-    findings = tuple(
-        f.model_copy(update={"details": {"rounds_heard": 15 + audit.run.clients.index(f.client)}})
-        for f in audit.findings
-        if f.attack == "exact_linear"
-    )
-    text = words_in(render(audit.model_copy(update={"findings": findings})), "how")
-    assert text.count("Rounds heard of each client: 15 to 20 of 40.") == 1
+# --- two federations of the same people in one chart
+
+
+def test_a_linear_model_beside_a_network(federate):
+    attacks = ["majority", "max_entropy"]
+    linear = audit(federate(), EAVESDROPPER, attacks)
+    deep = federate({"name": "mlp", "hidden": [32]}, rounds=1, participation=1.0)
+    network = audit(deep, EAVESDROPPER, attacks)
+    assert federation_words(linear) == "linear regression, 30 rounds"
+    assert federation_words(network) == "network with 32 hidden units, 1 round"
+    (chart,) = compared([linear, network])
+    assert chart.name == "s"
+    rows = [row for row, _ in chart.rows]
+    assert [row.lanes[0].found.attack for row in rows] == ["max_entropy", "max_entropy"]
+    assert rows[1].lanes[0].found.value == 1.0 > rows[0].lanes[0].found.value
+    assert rows[0].majority is not None
+    page = render(network, beside=[linear])
+    assert "The same people, another model" in page
+    assert "network with 32 hidden units" in page
+    assert "another model" not in render(network)
+
+
+def test_nothing_shared_nothing_drawn(federate):
+    one = audit(federate(), EAVESDROPPER, ["last_returned"])
+    assert compared([one]) == []
+    assert compared([one, one]) == []
+
+
+# --- a property of clients is asked of all of them together, and shown so
+
+
+NEEDS = {"matched_filter": ("sums of updates",), "nobody": ("the global model",)}
+
+
+@pytest.fixture(scope="module")
+def poisoned(audit: Audit) -> Audit:
+    """Two of six clients poison; one attack finds both, one guesses nobody."""
+    found = [
+        Finding(
+            attack=name, paper=paper, question="property", threat="secure-server",
+            client="all clients", attribute="poisoning", metric="f1", value=value, low=value / 2,
+            high=min(1.0, value + 0.2), majority=0.45, lift=value - 0.45, n=6, seconds=1.0, seed=0,
+            p_value=0.01 if hits else 1.0,
+            details={"found": hits, "positives": 2, "false_alarms": alarms},
+        )
+        for name, paper, value, hits, alarms in (
+            ("matched_filter", "overheard", 0.95, 2, 0), ("nobody", "baseline", 0.0, 0, 0),
+        )
+    ]  # fmt: skip
+    pooled = [f.model_copy(update={"client": None, "clients": 6}) for f in found]
+    infos = [
+        AttackInfo(
+            name=f.attack, question="property", paper=f.paper, needs=NEEDS[f.attack], words=""
+        )
+        for f in found
+    ]
+    run = audit.run.model_copy(update={"threat": "secure-server"})
+    return audit.model_copy(
+        update={"run": run, "attacks": tuple(infos), "findings": tuple(found),
+                "pooled": tuple(pooled), "skipped": ()}
+    )  # fmt: skip
+
+
+def test_the_page_counts_clients_and_not_records(poisoned: Audit) -> None:
+    text = words_of(render(poisoned))
+    assert "0.95 (0.47–1.00)" in text
+    assert "2 of 2" in text
+    assert "all 6 together" in text
+    assert "nobody or everybody" in text
+    assert "guessed right" not in text.split("How it was measured")[0].lower()
+    assert "Client by client" not in text
+    assert "Clients by lift" not in text
+    assert "overheard detect" in text
+    assert "F1 0.95 (0.47–1.00)" in render_markdown(poisoned)
+    (secret,) = digest(poisoned)["secrets"]
+    assert secret["metric"] == "f1"
+    assert secret["level"] == "exposed"
+
+
+def test_beside_attributes_both_are_shown(poisoned: Audit, audit: Audit) -> None:
+    parts = ("attacks", "findings", "pooled")
+    both = {part: getattr(audit, part) + getattr(poisoned, part) for part in parts}
+    text = words_of(render(audit.model_copy(update=both)))
+    for words in ("Clients by lift", "Client by client", "Properties of", "0.95 (0.47–1.00)"):
+        assert words in text
