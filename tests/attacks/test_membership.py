@@ -151,9 +151,9 @@ def resized(view, keep):
 def test_empty_questions_are_refused(pooled):
     view, truth = look(pooled())
     member = np.flatnonzero(truth[MEMBER_COLUMN] == 1)
-    with pytest.raises(FixData, match="all are members"):
+    with pytest.raises(FixData, match="and others too"):
         launch(CandidateDecode(), resized(view, member), 0)
-    with pytest.raises(FixData, match="some members are not in"):
+    with pytest.raises(FixData, match="client reported 31"):
         launch(CandidateDecode(), resized(view, member[:10]), 0)
     with pytest.raises(FixData, match="each candidate record one label"):
         resized(view, member[:0])

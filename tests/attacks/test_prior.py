@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from overheard.attacks import prior
-from overheard.attacks.prior import imputed_prior
+from overheard.attacks.baselines import imputed_prior
 from overheard.errors import FixData
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import (

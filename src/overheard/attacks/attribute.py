@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from overheard.attacks.baselines import imputed_prior
 from overheard.attacks.client import client_of
 from overheard.attacks.one_step import OneStepOptions
 from overheard.attacks.order_search import dictionary
@@ -18,12 +19,11 @@ from overheard.attacks.pipeline import (
     all_known,
     answer,
     decode,
-    flagged,
     refuse_many,
     refuse_many_values,
     sees,
 )
-from overheard.attacks.prior import imputed_prior
+from overheard.decoding.max_entropy import Posterior
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.program import Candidates
 from overheard.programs.records import Records, Value
@@ -83,7 +83,11 @@ class MaxEntropy:
         prior, settings = imputed_prior(view), domain.settings
         classes: tuple[Value, ...] = ()
         if not sees(program, domain.columns):
-            return _unseen(domain, prior)
+            # what was known before is the answer
+            unknowns, everybody = prior[:, 1:].size, np.arange(size)
+            before = Posterior(prior, 0.0, 0, unknowns, 0, True, "prior")
+            unseen = {"not_an_input": f"the model does not see {domain.column!r}"}
+            return answer(view, before, everybody, unseen)
         if self.labels and Labels in view.kinds:
             known[label] = view.know(Labels).values
         elif label in program.columns() and label not in domain.columns:
@@ -111,18 +115,3 @@ class MaxEntropy:
         joint = found.probabilities.reshape(size, len(domain.settings), len(classes))
         made = answer(view, replace(found, probabilities=joint.sum(axis=2)), client.ties)
         return replace(made, labels=AttributeValues(joint.sum(axis=1), classes))
-
-
-def _unseen(domain: AttributeDomain, prior: Any) -> AttributeValues:
-    """What clients do does not depend on the attribute: what was known before."""
-    return AttributeValues(
-        prior,
-        domain.values,
-        {
-            "method": "prior",
-            "not_an_input": f"the model does not see {domain.column!r}",
-            **flagged("", prior),
-            "rank": 0,
-            "unknowns": len(prior) * (len(domain.values) - 1),
-        },
-    )

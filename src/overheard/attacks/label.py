@@ -96,10 +96,8 @@ class Outside:
 
     def mean(self, v: Array) -> Array:
         """Mean of v in each group (over the leading axis)."""
-        members = np.bincount(self.groups, minlength=len(self.values))
-        sums = np.zeros((len(self.values), *v.shape[1:]))
-        np.add.at(sums, self.groups, v)
-        return sums / members.reshape(-1, *[1] * (v.ndim - 1))
+        inside = np.eye(len(self.values))[self.groups]
+        return np.asarray((inside / inside.sum(axis=0)).T @ v)
 
     def thinned(self, most: int, rng: np.random.Generator) -> Outside:
         """At most so many of the records, drawn from each group by its share (two at least)."""

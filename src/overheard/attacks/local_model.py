@@ -106,7 +106,5 @@ def local_recipe(link: Link, recipe: Recipe) -> LocalRecipe:
     if not len(sizes):
         raise ChooseAnotherAttack("needs the client's number of records, which it did not report")
     records = int(sizes[-1])
-    if link.gradients:
-        return LocalRecipe(1.0, 1, records, records)
-    batch = min(recipe.batch_size or records, records)
-    return LocalRecipe(recipe.learning_rate, recipe.local_steps(records), batch, records)
+    batch = records if link.gradients else min(recipe.batch_size or records, records)
+    return LocalRecipe(recipe.rate, recipe.local_steps(records), batch, records)

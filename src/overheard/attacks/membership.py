@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
+from overheard.attacks.baselines import prior_shares
 from overheard.attacks.client import client_of
 from overheard.attacks.one_step import OneStepOptions
 from overheard.attacks.pipeline import decode, diagnosed, flagged, refuse_numbers
-from overheard.attacks.prior import prior_shares
 from overheard.attacks.several_steps import TrainingOptions
 from overheard.decoding.ties import tie_diagnostics
 from overheard.errors import ChooseAnotherAttack, FixData
@@ -123,15 +123,10 @@ def members_reported(view: View, pool: int) -> int:
             "formed from its mean"
         )
     count = int(reported[0])
-    if count > pool:
+    if count >= pool:
         raise FixData(
-            f"the pool has {pool} records but the client reported {count}: some members are not in "
-            "it; give a pool that holds all of the client's records"
-        )
-    if count == pool:
-        raise FixData(
-            f"the pool has {pool} records, as many as the client reported: all are members; add "
-            "strangers, or ask about the attribute"
+            f"the pool has {pool} records and the client reported {count}; give a pool that holds "
+            "all of the client's records and others too, or ask about the attribute"
         )
     return count
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute import MaxEntropy
+from overheard.attacks.baselines import imputed_prior, public_inputs
 from overheard.attacks.client import link_of, rate_of, refuse_several_steps, rounding
 from overheard.attacks.pipeline import answer, refuse_many, refuse_unseen
-from overheard.attacks.prior import imputed_prior, public_inputs
 from overheard.decoding.calibration import calibrate
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import BLOCK, from_rows

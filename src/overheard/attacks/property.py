@@ -98,10 +98,8 @@ class Adversary:
     @property
     def weights(self) -> tuple[float, float]:
         """Sum of the weights of a client's records in its update, and the sum of their squares."""
-        recipe = self.recipe
-        if recipe.sends_gradient or recipe.batch_size is None:
-            return float(self.steps), self.steps**2 / self.shard
-        batch = min(recipe.batch_size, self.shard)
+        size = None if self.recipe.sends_gradient else self.recipe.batch_size
+        batch = min(size or self.shard, self.shard)
         rest = self.shard % batch
         one_pass = self.shard // batch / batch + (1 / rest if rest else 0.0)
         passes = -(-self.shard // batch)
@@ -113,8 +111,6 @@ class Adversary:
 
     def middle(self, heard: RoundSum) -> NDArray[np.floating[Any]]:
         """The model in the middle of the participants' mean path."""
-        if self.steps < 2 or self.recipe.sends_gradient:
-            return heard.sent
         share = (self.steps - 1) / (2 * self.steps * len(heard.participants))
         return np.asarray(heard.sent - share * heard.total, heard.sent.dtype)
 

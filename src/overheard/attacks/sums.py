@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.baselines import imputed_prior
 from overheard.attacks.client import Client, defence_of, rounding, spread
 from overheard.attacks.one_step import inner_products
 from overheard.attacks.partial import PartialDecode
@@ -19,7 +20,6 @@ from overheard.attacks.pipeline import (
     refuse_unseen,
 )
 from overheard.attacks.pipeline import decode as decode_client
-from overheard.attacks.prior import imputed_prior
 from overheard.decoding.calibration import calibrate
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import Measurement

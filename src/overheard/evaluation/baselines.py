@@ -11,13 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.prior import imputed_prior
+from overheard.attacks.baselines import imputed_prior
 from overheard.evaluation.metrics import client_losses, local_optimum
 from overheard.programs.program import Told
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, encode, positions
 from overheard.randomness import stream
-from overheard.transcript.knowledge import AttributeDomain, AuxiliaryData, PublicRecords
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    AuxiliaryData,
+    PublicRecords,
+    Training,
+)
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
@@ -132,8 +137,8 @@ def best_imputation(
     What is better is judged by the truth, for hits and for probabilities: nobody who listens is
     credited with what either of them knows.
     """
-    needed = {AuxiliaryData, AttributeDomain, PublicRecords}
-    if not needed <= view.kinds or view.know(AttributeDomain).spread:
+    needed = (AuxiliaryData, AttributeDomain, PublicRecords, Training)
+    if view.lacks(needed) or view.know(AttributeDomain).spread:
         return others
     wanted = positions(column, values)
     p = imputed_prior(view)

@@ -146,7 +146,7 @@ def test_classes_start_from_their_shares_elsewhere_where_that_is_wanted(unlabell
     elsewhere = AuxiliaryData(truth.without("y"), np.repeat([0.0, 1.0], [5, 15]))
     told = view.knowing(elsewhere)
     problem, rng = gm.matching(told), np.random.default_rng(0)
-    _, classes = gm.start_of(problem, rng, True, label_prior_known=True)
+    _, classes = gm.start_of(problem, rng, label_prior_known=True)
     assert np.allclose(classes.numpy(), np.log([0.25, 0.75]))
     assert AuxiliaryData in gm.CosMatching.uses
     assert launch(gm.CosMatching(("pre1",), steps=3, label_prior_known=True), told, 0).labels

@@ -11,7 +11,7 @@ import pytest
 from federations import guessed, summed
 
 from overheard.attacks import pipeline
-from overheard.attacks.prior import imputed_prior
+from overheard.attacks.baselines import imputed_prior
 from overheard.attacks.sums import SumDecode
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
 from overheard.evaluation.metrics import attribute_hits, calibration_error

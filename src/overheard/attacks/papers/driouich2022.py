@@ -101,18 +101,13 @@ def share_of_ones(recipe: Recipe, W: Array, position: int, low: float, high: flo
 def algorithm_4(view: View, theta: Array) -> AttributeValues:
     """Line 2 of Algorithm 4 for all records and values at once."""
     recipe, values = view.know(LocalTraining).recipe, view.know(AttributeDomain).values
-    errors = squared_errors(recipe, theta, guess_points(view), true_labels(view))
+    predicted, loss = network(recipe).predict(theta, guess_points(view)), loss_named(recipe.loss)
+    wanted = true_labels(view)[:, None]
+    if loss.classes:  # F gives probabilities where the target is a class
+        predicted = loss.chances(predicted)
+        wanted = wanted == np.arange(predicted.shape[-1])
+    errors = ((predicted - wanted) ** 2).sum(axis=-1)  # ||F(theta, X_p, s) - y||^2 (K, m)
     return AttributeValues(certain(errors.argmin(axis=0), values), values, claims=False)
-
-
-def squared_errors(recipe: Recipe, theta: Array, candidates: Array, labels: Array) -> Array:
-    """||F(theta, X_p, s) - y||^2 (K, m); F gives probabilities where the target is a class."""
-    outputs, loss = network(recipe).predict(theta, candidates), loss_named(recipe.loss)
-    if not loss.classes:
-        return np.asarray((outputs[..., 0] - labels) ** 2)
-    chances = loss.chances(outputs)
-    one_hot = labels[:, None] == np.arange(chances.shape[-1])
-    return np.asarray(((chances - one_hot) ** 2).sum(axis=-1))
 
 
 def infer(view: View, theta: Array) -> AttributeValues:

@@ -108,14 +108,11 @@ def _updates(adversary: Adversary, theta: Floats, has: Flags, rng: np.random.Gen
     climbs = has & (adversary.behaviour == "ascent")
     made = np.empty((len(has), len(theta)), theta.dtype)
     for who, sign in ((~climbs, 1.0), (climbs, -1.0)):
-        data = Shards(inputs[who], labels[who], np.full(who.sum(), size, dtype=np.int64))
-        if not who.any():
-            continue
-        if recipe.sends_gradient:
-            made[who] = sign * local_training(recipe, theta, data, rng)
-        else:
+        if who.any():
+            data = Shards(inputs[who], labels[who], np.full(who.sum(), size, dtype=np.int64))
             way = recipe.model_copy(update={"learning_rate": sign * recipe.learning_rate})
-            made[who] = theta - local_training(way, theta, data, rng)
+            trained = local_training(way, theta, data, rng)
+            made[who] = sign * trained if recipe.sends_gradient else theta - trained
     if adversary.behaviour == "inversion":
         made[has] *= -1
     return made

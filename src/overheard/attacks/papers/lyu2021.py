@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.baselines import prior_shares
 from overheard.attacks.client import spread
 from overheard.attacks.membership import pool_of
-from overheard.attacks.prior import prior_shares
 from overheard.errors import ChooseAnotherAttack, FixConfig, needs
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import Network, network
@@ -213,9 +213,7 @@ def reconstruct(
     return AttributeValues(certain(choice, values), values, told, labels, claims=False)
 
 
-def start_of(
-    problem: Matching, rng: np.random.Generator, prior_known: bool, label_prior_known: bool = False
-) -> Rows:
+def start_of(problem: Matching, rng: np.random.Generator, label_prior_known: bool = False) -> Rows:
     """Lines 4 to 8: the logarithm of the prior where it is known, else N(0, 1); of the classes,
     where they are unknown, likewise (section 5.4), their prior being the shares among the auxiliary
     records."""
@@ -225,7 +223,7 @@ def start_of(
         drawn = rng.normal(size=(people, size)) if shares is None else np.log(shares)
         return problem.thetas.new_tensor(drawn).expand(people, size)
 
-    granted = prior_known and AttributePrior in view.kinds
+    granted = AttributePrior in view.kinds
     attribute = logits(values, prior_shares(view) if granted else None)
     if problem.labels is not None:
         return (attribute,)
@@ -240,22 +238,28 @@ def start_of(
     return attribute, logits(len(target.classes), shares)
 
 
-def cosine_searches(
-    problem: Matching, options: Choices, start: Rows, gammas: Floats, steps: int, rate: float
-) -> list[Rows]:
-    """Lines 9 to 12 for every choice of rounds and gamma: Softmax(X_s / gamma), changed by Adam
+def algorithm_1(
+    problem: Matching,
+    options: Choices,
+    start: Rows,
+    attack: CosMatching | Gumbel,
+    gammas: Floats,
+    expected: bool = False,
+) -> AttributeValues:
+    """Lines 9 to 13 for every choice of rounds and gamma: Softmax(X_s / gamma), changed by Adam
     (section 4.2)."""
     import torch
 
     def softmax(gamma: float, logits: Tensor) -> Tensor:
         return torch.softmax(logits / gamma, dim=1)
 
-    adam = partial(torch.optim.Adam, lr=rate)
-    return [
+    adam, steps = partial(torch.optim.Adam, lr=attack.rate), attack.steps
+    found = [
         search(problem, rounds, start, partial(softmax, gamma), cosine_distance, adam, steps)
         for rounds in options
         for gamma in gammas
     ]
+    return reconstruct(problem, options, found, cosine_distance, expected)
 
 
 class AttributeSearch:
@@ -276,9 +280,9 @@ class CosMatching(AttributeSearch):
     Solves: max over s of Σₜ cos(∇L(θₜ; s), θₜ − θ′ₜ) (lyu2021, Algorithm 1)
 
     Settings: ``phases``, the choices of rounds to try; ``temperatures``, the grid of the softmax
-    parameter gamma; ``steps`` and ``rate`` of Adam; ``prior_known`` starts from the population's
-    shares, where they are granted, instead of N(0, 1); ``label_prior_known`` does so for the
-    classes, whose shares are those among the auxiliary records; ``expected`` takes the value
+    parameter gamma; ``steps`` and ``rate`` of Adam, which starts from the population's shares where
+    they are granted, instead of N(0, 1); ``label_prior_known`` does so for the classes, whose
+    shares are those among the auxiliary records; ``expected`` takes the value
     nearest to the mean of the distribution (equation 2) and not the likeliest, which for two values
     is the same: of a number that is one input the gradients tell no more than the mean.
     """
@@ -291,17 +295,14 @@ class CosMatching(AttributeSearch):
     temperatures: Floats = (1.0, 0.3)
     steps: int = 100
     rate: float = 0.1
-    prior_known: bool = True
     label_prior_known: bool = False
     expected: bool = False
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         problem = matching(view)
-        start = start_of(problem, rng, self.prior_known, self.label_prior_known)
+        start = start_of(problem, rng, self.label_prior_known)
         options = [phase(len(problem.thetas), p) for p in self.phases]
-        gammas = self.temperatures
-        found = cosine_searches(problem, options, start, gammas, self.steps, self.rate)
-        return reconstruct(problem, options, found, cosine_distance, self.expected)
+        return algorithm_1(problem, options, start, self, self.temperatures, self.expected)
 
 
 # --- section 3.3: membership ---------------------------------------------------------------------
@@ -366,10 +367,8 @@ class GradientVarianceGmm:
 
 def returned_models(link: Link, recipe: Recipe) -> Array:
     """The models (T, P) after the client's steps: returned, or one step along its gradient."""
-    returned = link.returned.astype(np.float64)
-    if link.gradients:
-        returned = link.sent.astype(np.float64) - recipe.learning_rate * returned
-    return np.asarray(returned)
+    rate = recipe.learning_rate if link.gradients else 1.0
+    return np.asarray(link.sent.astype(np.float64) - rate * link.updates())
 
 
 def last_layer_variances(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Array:
@@ -491,11 +490,8 @@ class Gumbel(AttributeSearch):
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         problem = matching(view)
-        start = start_of(problem, rng, prior_known=False)
         options = grid(len(problem.thetas), self.last, self.step)
-        gammas = (self.temperature,)
-        found = cosine_searches(problem, options, start, gammas, self.steps, self.rate)
-        return reconstruct(problem, options, found, cosine_distance, False)
+        return algorithm_1(problem, options, start_of(problem, rng), self, (self.temperature,))
 
 
 @dataclass(frozen=True)
