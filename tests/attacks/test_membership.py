@@ -327,7 +327,7 @@ def noisy(view: Any, factor: float) -> tuple[Any, float]:
 def test_noise_that_is_told_keeps_probabilities_calibrated(heard: Any) -> None:
     view, member, _ = heard(people=100, batch_size=8)
     blurred, sd = noisy(view, 1.0)
-    told = blurred.knowing(AppliedDefence(("gaussian",), None, sd))
+    told = blurred.knowing(AppliedDefence(("gaussian",), None, sd, effects=(("additive",),)))
     guess = launch(CandidateDecode(rounds=1), told, 0)
     assert guess.diagnostics["fit"] == "good"
     assert 0.6 < np.mean(guess.choice() == member) < 1.0

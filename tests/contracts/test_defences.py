@@ -168,7 +168,7 @@ class TestEvery:
         assert isinstance(said, AppliedDefence)
         assert said.names == (name,)
         content = json.loads(json.dumps(said.content()))
-        assert content["effects"] == []  # the name says them
+        assert content["effects"] == [list(claim.effects)]
         after = built(name).upload(updates(), context(1))
         if claim.clip_norm is not None:
             assert np.linalg.norm(after, axis=1).max() <= claim.clip_norm * (1 + 1e-12)

@@ -28,7 +28,7 @@ _OTHERS: tuple[tuple[str, Any, str], ...] = (  # further kinds of knowledge, eac
     ("GroupCounts", {"north": {"counts": [3, 3]}, "south": {"counts": [2, 4]}}, "label"),
     ("ShardSize", {"records": 6}, "property.poisoning"),
     ("SuspectedBehaviour", {"behaviour": "inversion"}, "property.poisoning"),
-    ("AppliedDefence", {"names": ["gaussian"], "clip_norm": 1.0, "noise_sd": 0.1}, ""),
+    ("AppliedDefence", {"names": ["gaussian"], "noise_sd": 0.1, "effects": [["additive"]]}, ""),
     ("PrivacyBudget", {"north": {"epsilon": 1.0, "delta": 1e-5, "words": "a promise"}}, ""),
 )
 

@@ -368,20 +368,6 @@ KINDS: tuple[type[Knowledge], ...] = tuple(
 """The kinds of this package; `kinds` has those of others too."""
 
 
-EFFECTS: dict[str, tuple[str, ...]] = {
-    "clip": ("repeatable",),
-    "gaussian": ("additive", "repeatable"),
-    "drop_column": ("additive", "repeatable"),
-    "dp_sgd": ("repeatable",),
-    "top_k": ("sparse", "repeatable"),
-    "quantise": (),
-    "secure_sum": ("repeatable",),
-    # of programs, whose settings say what was done
-    **dict.fromkeys(("leaf_values", "suppress_cells", "round_counts", "dp_sums"), ()),
-}
-"""What recordings that name these defences mean by it. Any other defence says it itself."""
-
-
 @kind
 @dataclass(frozen=True)
 class AppliedDefence(Knowledge):
@@ -392,9 +378,9 @@ class AppliedDefence(Knowledge):
     update's own units; ``server_noise_sd``: of the model that is sent. ``promises``: the same in
     words. Which updates were clipped, and by how much, is not told.
 
-    ``effects``, of each name (by default, see `EFFECTS`): ``additive``, an update is still a sum
-    over records, and the noise; ``sparse``, a coordinate of 0 was not sent; ``repeatable``, who
-    trains again can do the same to the update, knowing what is told here.
+    ``effects``, of each name: ``additive``, an update is still a sum over records, and the noise;
+    ``sparse``, a coordinate of 0 was not sent; ``repeatable``, who trains again can do the same to
+    the update, knowing what is told here.
     """
 
     name: ClassVar[str] = "applied defence"
@@ -407,14 +393,14 @@ class AppliedDefence(Knowledge):
 
     def having(self, effect: str) -> tuple[str, ...]:
         """The names of those that have this effect."""
-        each = self.effects or [EFFECTS.get(name, ()) for name in self.names]
-        return tuple(name for name, has in zip(self.names, each, strict=True) if effect in has)
+        each = zip(self.names, self.effects, strict=True)
+        return tuple(name for name, has in each if effect in has)
 
     def __post_init__(self) -> None:
-        if self.effects and len(self.effects) != len(self.names):
+        if len(self.effects) != len(self.names):
             raise FixData(
                 f"the applied defence has effects of {len(self.effects)} defences and names "
-                f"{len(self.names)}; give those of each, or none"
+                f"{len(self.names)}; give those of each"
             )
         if not 0 <= self.noise_sd < np.inf or not (self.clip_norm is None or self.clip_norm > 0):
             raise FixData(

@@ -21,7 +21,7 @@ class Clip(Defence):
     @property
     def claim(self) -> Claim:
         promise = f"no update is longer than {self.norm:g}"
-        return Claim(self.name, Stage.BOUND, promise, clip_norm=self.norm)
+        return Claim(self.name, Stage.BOUND, promise, effects=("repeatable",), clip_norm=self.norm)
 
     def upload(self, updates: Array, context: RoundContext) -> Array:
         """Each update times ``min(1, norm / its norm)``."""

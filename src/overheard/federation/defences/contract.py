@@ -34,7 +34,7 @@ from overheard.federation.reading import checked
 from overheard.programs.program import Settings
 from overheard.programs.records import Records, Spec
 from overheard.programs.training import LocalStep
-from overheard.transcript.knowledge import EFFECTS, AppliedDefence
+from overheard.transcript.knowledge import AppliedDefence
 
 Array = NDArray[np.float64]
 Who = NDArray[np.int64]
@@ -69,8 +69,7 @@ class Claim:
     update, 0 for none; ``server_noise_sd``: the same on each coordinate of the model that the
     server sends.
 
-    ``effects``: what else who listens may count on, in the words of `AppliedDefence` (of
-    our own, its table says it).
+    ``effects``: what else who listens may count on, in the words of `AppliedDefence`.
 
     For the accountant alone: ``step_noise``, the noise of each local step, or of each release of a
     program, in units of the norm to which what a record adds is clipped (None: it is not), and the
@@ -244,12 +243,11 @@ def chain(*parts: Defence | Chain) -> Chain:
 def told(claims: tuple[Claim, ...]) -> AppliedDefence:
     """What every participant is told."""
     norms = [c.clip_norm for c in claims if c.clip_norm is not None]
-    ours = all(c.name in EFFECTS for c in claims)
     return AppliedDefence(
         names=tuple(c.name for c in claims),
         clip_norm=min(norms) if norms else None,
         noise_sd=float(np.sqrt(sum(c.noise_sd**2 for c in claims))),
         promises=tuple(c.promises for c in claims),
         server_noise_sd=float(np.sqrt(sum(c.server_noise_sd**2 for c in claims))),
-        effects=() if ours else tuple(EFFECTS.get(c.name, c.effects) for c in claims),
+        effects=tuple(c.effects for c in claims),
     )

@@ -32,7 +32,14 @@ class DpSgd(Defence):
             f"each record's gradient is clipped to {self.clip:g} and every local step carries "
             f"noise of {self.noise:g} times that"
         )
-        return Claim(self.name, Stage.TRAINING, promise, step_noise=self.noise, delta=self.delta)
+        return Claim(
+            self.name,
+            Stage.TRAINING,
+            promise,
+            effects=("repeatable",),
+            step_noise=self.noise,
+            delta=self.delta,
+        )
 
     def step(self, step: LocalStep) -> LocalStep:
         if step.private is not None:

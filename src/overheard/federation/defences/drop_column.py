@@ -21,7 +21,7 @@ class DropColumn(Defence):
     @property
     def claim(self) -> Claim:
         promise = f"the model does not see {', '.join(self.columns)}"
-        return Claim(self.name, Stage.TRAINING, promise)
+        return Claim(self.name, Stage.TRAINING, promise, effects=("additive", "repeatable"))
 
     def records(self, records: Records, rng: Rng) -> Records:
         for column in self.columns:

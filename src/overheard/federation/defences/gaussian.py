@@ -40,12 +40,12 @@ class Gaussian(Defence):
 
     @property
     def claim(self) -> Claim:
-        sd = self.sd or 0.0
+        sd, effects = self.sd or 0.0, ("additive", "repeatable")
         if self.at == "server":
             promise = f"every coordinate of the model that is sent carries noise of sd {sd:g}"
-            return Claim(self.name, Stage.NOISE, promise, server_noise_sd=sd)
+            return Claim(self.name, Stage.NOISE, promise, effects=effects, server_noise_sd=sd)
         promise = f"every coordinate of an update carries noise of sd {sd:g}"
-        return Claim(self.name, Stage.NOISE, promise, noise_sd=sd)
+        return Claim(self.name, Stage.NOISE, promise, effects=effects, noise_sd=sd)
 
     def upload(self, updates: Array, context: RoundContext) -> Array:
         return self._noisy(updates, context) if self.at == "client" else updates

@@ -40,7 +40,7 @@ class SecureSum(Defence):
     @property
     def claim(self) -> Claim:
         promise = "the server learns the sum of a round's updates and who took part, no single one"
-        return Claim(self.name, Stage.SUM, promise)
+        return Claim(self.name, Stage.SUM, promise, effects=("repeatable",))
 
     def upload(self, updates: Array, context: RoundContext) -> Array:
         return np.asarray(np.round(updates / STEP) * STEP)

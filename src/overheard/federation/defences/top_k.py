@@ -21,7 +21,7 @@ class TopK(Defence):
     @property
     def claim(self) -> Claim:
         promise = f"an update has at most {self.share:g} of its coordinates"
-        return Claim(self.name, Stage.COMPRESSION, promise)
+        return Claim(self.name, Stage.COMPRESSION, promise, effects=("sparse", "repeatable"))
 
     def upload(self, updates: Array, context: RoundContext) -> Array:
         """The largest coordinates by size; among equals, the first."""
