@@ -56,11 +56,6 @@ def take_flags(words: Sequence[str]) -> list[str]:
     return [word for word in words[:end] if word not in FLAGS] + list(words[end:])
 
 
-def wants_json() -> bool:
-    """Whether the command is to print one JSON object and nothing else."""
-    return _MODE.json
-
-
 def emit(content: Any) -> None:
     """The command's result as JSON, if that was asked for."""
     if _MODE.json:

@@ -15,7 +15,6 @@ from overheard.errors import FixConfig, FixRecording
 from overheard.transcript import kind as kinds_of
 from overheard.transcript.kind import Held, Knowledge, kind, kinds, read, write
 from overheard.transcript.knowledge import (
-    KINDS,
     Broadcast,
     EverybodysRecords,
     Link,
@@ -73,12 +72,6 @@ def test_what_a_kind_writes_it_reads_back(tmp_path: Path, family: str) -> None:
         found = read(known, Held(again, view.target, view.client))
         assert same(view.know(known), found), known
     assert len(written) >= (1 if family.startswith("models") else 2)
-
-
-def test_kinds_are_called_by_different_names() -> None:
-    assert len({known.name for known in KINDS}) == len(KINDS) == len({k.__name__ for k in KINDS})
-    for known in KINDS:
-        assert granting_named(EAVESDROPPER, [known.name]).grants >= {known}
 
 
 @pytest.mark.usefixtures("registry")

@@ -70,9 +70,7 @@ def test_a_flipped_byte_is_noticed_wherever_it_is(folder: Path, mask: int) -> No
     [
         ([0, 2, 1, 3], 2),  # reordered
         ([0, 2, 3], 2),  # one removed
-        ([1, 2, 3], 1),  # the first removed
         ([0, 1, 1, 2, 3], 3),  # one repeated
-        ([0, 1, 3], 3),  # the last before the end removed
     ],
 )
 def test_removed_repeated_and_reordered_lines_are_noticed(
@@ -88,10 +86,7 @@ def test_removed_repeated_and_reordered_lines_are_noticed(
     ("text", "complaint"),
     [
         ("no json", "line 5: is not JSON"),
-        ('{"kind": ' + "9" * 5000 + "}", "line 5: is not JSON: Exceeds"),
         ("[1]", "line 5 has no kind"),
-        ("{}", "line 5 has no kind"),
-        ('{"kind": 3}', "line 5 has no kind"),
         ('{"kind": "side"}', "line 5 follows the end"),
     ],
 )

@@ -6,20 +6,50 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from overheard.errors import FixRecording
+from overheard.evaluation.record import read_audit
 from overheard.transcript.ledger import INDEX, read_ledger
-from overheard.transcript.store import Recording
+from overheard.transcript.store import FORMAT, Recording
 from overheard.transcript.verify import salvage, verify
 
 pytestmark = pytest.mark.slow
 
+RECORDED = Path(__file__).with_name("recorded")
+
 
 def files(run: Path) -> list[Path]:
     return sorted(p for p in run.rglob("*") if p.is_file())
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(run)): p.read_bytes() for p in files(run)}
+
+
+def test_a_recording_that_was_made_elsewhere_is_audited_without_a_change(workplace: Any) -> None:
+    """By `overheard simulate`: three rounds, two clients, nine people each. Another format is refused
+    (``attempts/format-future.toml``)."""
+    before = contents(RECORDED)
+    found, recording = verify(RECORDED), Recording.open(RECORDED)
+    assert found.sound, found
+    assert found.rounds == 3
+    assert recording.header["format"] == FORMAT
+    assert recording.closed
+    assert recording.targets == ("attribute.s",)
+    assert {c: len(table) for c, table in recording.truth().items()} == {"site 0": 9, "site 1": 9}
+    chosen = ["majority", "exact_linear", "max_entropy"]
+    attacks = [word for name in chosen for word in ("--attack", name)]
+    done = workplace.overheard("audit", str(RECORDED), "--out", "audit", *attacks)
+    assert done.returncode == 0, done.stderr
+    record = read_audit(workplace.path / "audit" / "audit.json")
+    assert (record.run.rounds, record.run.damage) == (3, ())
+    assert {f.client for f in record.findings} == {"site 0", "site 1"}
+    assert {f.attack for f in record.findings} == set(chosen)
+    assert contents(RECORDED) == before
 
 
 def test_a_whole_recording_is_sound(run: Path) -> None:
@@ -171,10 +201,6 @@ def test_an_index_that_was_cut_short_is_damage_where_that_can_be_told(run: Path)
 
 
 # ---- what is left of a damaged recording
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(run)): p.read_bytes() for p in files(run)}
 
 
 def flip(path: Path, at: int) -> None:

@@ -11,7 +11,7 @@ import stat
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -52,17 +52,13 @@ def read_bounded(
     """The bytes of a plain file no larger than the limit of this name."""
     with opened(path, follow, error) as (file, size):
         check(bound, size, path, error)
-        pieces = []
-        left = size
         try:
-            while left and (piece := file.read(min(left, 1 << 24))):
-                pieces.append(piece)
-                left -= len(piece)
-            if not left and file.read(1):
-                raise beyond(bound, path, error)  # it grows while it is read
+            raw = BufferedReader(file).read(size + 1)
         except OSError as problem:
             raise error(f"{path}: cannot be read ({problem.strerror})") from problem
-    return b"".join(pieces)
+        if len(raw) > size:
+            raise beyond(bound, path, error)  # it grows while it is read
+    return raw
 
 
 def inside(root: Path, path: Path) -> bool:

@@ -20,7 +20,9 @@ _UNSAFE = re.compile(
 
 def visible(text: str, keep: str = "") -> str:
     """The text without anything that a terminal or a reader would not show; ``keep``: but these."""
-    return _UNSAFE.sub(lambda m: m[0] if m[0] in keep else _spelled(m[0]), text)
+    return _UNSAFE.sub(
+        lambda m: m[0] if m[0] in keep else m[0].encode("unicode_escape").decode(), text
+    )
 
 
 def visible_json(text: str) -> str:
@@ -42,13 +44,6 @@ def first_error(error: ValidationError) -> str:
     first = error.errors()[0]
     where = visible(".".join(map(str, first["loc"])))[:200] or "top level"
     return f"{where}: {first['msg']} (given: {short(first['input'])})"
-
-
-def _spelled(character: str) -> str:
-    code = ord(character)
-    return (
-        f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
-    )
 
 
 def _escaped(character: str) -> str:

@@ -76,7 +76,7 @@ class Membership:
 
     def __post_init__(self) -> None:
         p = self.probabilities
-        if p.ndim != 1 or not np.isfinite(p).all() or ((p < -1e-9) | (p > 1 + 1e-9)).any():
+        if p.ndim != 1 or not _shares(p):
             raise FixData("membership: give one probability between 0 and 1 per record of the pool")
         if self.attribute is not None and len(self.attribute.probabilities) != len(p):
             raise FixData(f"{len(self.attribute.probabilities)} attributes for {len(p)} records")

@@ -9,7 +9,7 @@ then on every simulation and description writes it out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.metadata import entry_points
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from overheard.errors import FixConfig, FixRecording
+from overheard.errors import FixConfig, FixRecording, ListenLonger
 from overheard.foreign.shown import first_error
 from overheard.programs.program import Program, Told, program_of
 from overheard.programs.recipe import Recipe
@@ -122,7 +122,19 @@ class Knowledge:
         return cls.of(content, held)
 
 
-class Messages(Knowledge):
+class Rounds(Knowledge, Sized):
+    """What was heard, round by round."""
+
+    def require(self, least: int, purpose: str) -> None:
+        """Fail clearly when fewer rounds were heard than an attack can work with."""
+        if len(self) < least:
+            raise ListenLonger(
+                f"{len(self)} round(s) were heard but {purpose} needs at least {least}; record "
+                "more rounds"
+            )
+
+
+class Messages(Rounds):
     """What one client was sent and what it returned, round by round: a `Link` of models, or the
     `Releases` of a program that trains no network. ``weights``: the record counts that the client
     reported (NaN where it reported none)."""
@@ -131,7 +143,7 @@ class Messages(Knowledge):
     weights: NDArray[np.float64]
 
 
-class SummedMessages(Knowledge):
+class SummedMessages(Rounds):
     """The same, added up over clients: `Sums` of updates, or `SummedReleases`."""
 
     name: ClassVar[str] = "sums of messages"

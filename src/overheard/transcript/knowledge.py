@@ -24,6 +24,7 @@ from overheard.transcript.kind import (
     Held,
     Knowledge,
     Messages,
+    Rounds,
     SummedMessages,
     Training,
     kind,
@@ -359,7 +360,7 @@ class GroupCounts(Knowledge):
 def listens(needs: Iterable[type[Any]]) -> bool:
     """Is what clients say among these kinds? Whoever needs none of it is a guess that attacks are
     compared with."""
-    return any(issubclass(kind, (Messages, SummedMessages)) for kind in needs)
+    return any(issubclass(kind, Rounds) for kind in needs)
 
 
 KINDS: tuple[type[Knowledge], ...] = tuple(

@@ -109,14 +109,6 @@ class Link(Messages):
         """``sent - returned`` (T, P), or the gradient itself where gradients are sent."""
         return update_of(self.payload, self.sent, self.returned)
 
-    def require(self, least: int, purpose: str) -> None:
-        """Fail clearly when fewer rounds were heard than an attack can work with."""
-        if len(self) < least:
-            raise ListenLonger(
-                f"the client was heard in {len(self)} round(s) but {purpose} needs at least "
-                f"{least}; record more rounds"
-            )
-
     @classmethod
     def read(cls, held: Held) -> Self | None:
         recording = held.recording
@@ -233,14 +225,6 @@ class Sums(SummedMessages):
     def first(self, rounds: int) -> Sums:
         """What was heard after so many rounds."""
         return replace(self, rounds=self.rounds[:rounds], participation=self.participation[:rounds])
-
-    def require(self, least: int, purpose: str) -> None:
-        """Fail clearly when fewer rounds were heard than an attack can work with."""
-        if len(self) < least:
-            raise ListenLonger(
-                f"{len(self)} round(s) were heard but {purpose} needs at least {least}; record "
-                "more rounds"
-            )
 
     @classmethod
     def read(cls, held: Held) -> Self | None:

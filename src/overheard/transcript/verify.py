@@ -117,18 +117,14 @@ def _never_begun(root: Path) -> bool:
     wire = root / "wire"
     if not wire.is_dir() or wire.is_symlink():
         return not any(root.iterdir())
-    if any((root / name).exists() for name in FOLDERS[1:]):
-        return False
-    index = wire / INDEX
-    if {path.name for path in wire.iterdir()} - {INDEX} or (
-        index.exists() and (index.is_symlink() or not index.is_file())
-    ):
+    there = {path.name for path in wire.iterdir()}
+    if there - {INDEX} or any((root / name).exists() for name in FOLDERS[1:]):
         return False
     try:
-        ledger = read_ledger(wire)
+        raw = read_bounded(wire / INDEX, "index_bytes") if there else b""
     except FixRecording:
-        return index.is_file() and not index.stat().st_size
-    return not ledger.entries and _may_be_torn(ledger.rest)
+        return False
+    return b"\n" not in raw and _may_be_torn(raw)
 
 
 def _may_be_torn(rest: bytes) -> bool:
