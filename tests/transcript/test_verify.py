@@ -31,8 +31,8 @@ def contents(run: Path) -> dict[str, bytes]:
 
 
 def test_a_recording_that_was_made_elsewhere_is_audited_without_a_change(workplace: Any) -> None:
-    """By `overheard simulate`: three rounds, two clients, nine people each. Another format is refused
-    (``attempts/format-future.toml``)."""
+    """By `overheard simulate`: three rounds, two clients, nine people each. Another format is
+    refused (``attempts/format-future.toml``)."""
     before = contents(RECORDED)
     found, recording = verify(RECORDED), Recording.open(RECORDED)
     assert found.sound, found

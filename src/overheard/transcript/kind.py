@@ -9,7 +9,7 @@ then on every simulation and description writes it out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.metadata import entry_points
@@ -122,8 +122,11 @@ class Knowledge:
         return cls.of(content, held)
 
 
-class Rounds(Knowledge, Sized):
+class Rounds(Knowledge):
     """What was heard, round by round."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError  # each kind counts its own
 
     def require(self, least: int, purpose: str) -> None:
         """Fail clearly when fewer rounds were heard than an attack can work with."""
