@@ -28,7 +28,7 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES, TESTS = ROOT / "examples" / "recipes", ROOT / "tests"
 SITES = 4
-sys.path[:0] = map(str, [RECIPES, TESTS / "recorders", TESTS / "guard"])
+sys.path[:0] = map(str, [RECIPES, *(TESTS / name for name in ("helpers", "recorders", "guard"))])
 import flower  # noqa: E402
 import flower_app  # noqa: E402
 import guarded_app  # noqa: E402

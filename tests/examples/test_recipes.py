@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-import numpy as np
+import exact_training
 import pytest
 from patience import PATIENCE
 from run_recipes import RECIPES, ROOT, audited, commands, path
@@ -21,7 +21,6 @@ from scripts import load
 
 from experiments.recipes import ROWS
 from overheard.transcript.store import Recording
-from overheard.transcript.verify import verify
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +103,7 @@ def test_flower(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
         capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    recorded_exactly(tmp_path / "exact")
+    exact_training.check(tmp_path / "exact", 2, (2, 2, 4, 8))
     load(ROOT / "tests" / "guard" / "guarded_app.py").check(tmp_path / "guarded")
     trees = list(Recording.open(tmp_path / "boosted_trees/run").releases("0"))
     assert trees[0][1]["0"].tobytes() == b""
@@ -129,22 +128,3 @@ def test_replies_that_arrive_in_another_order_are_averaged_in_the_same(
 
 def python(recipe: str, out: Path) -> list[list[str]]:
     return [words for words in commands(recipe, out) if words[0] == "python"]
-
-
-def recorded_exactly(place: Path) -> None:
-    """The global model is as without Flower, and every digest as the client had it."""
-    app = load(RECORDERS / "flower_app.py")
-    assert verify(place / "run").sound
-    recording = Recording.open(place / "run")
-    returned = {
-        f"{who}-{app.digest(arrays)}"
-        for heard in recording.rounds
-        for who in heard.participants or ()
-        for arrays in recording.messages(heard, [("returned", who)])
-    }
-    assert returned == {file.name for file in (place / "digests").iterdir()}
-    with np.load(place / "final.npz") as final:
-        expected = app.expected(2, 4)
-        assert set(final) == set(expected)
-        for name, array in expected.items():
-            np.testing.assert_array_equal(final[name], array)

@@ -100,6 +100,7 @@ RECORDED = TOML.replace("seed = 4", "").replace("rounds = 2", "")
         ("path", "pth", r"unknown key data\.'pth'; did you mean 'path'\?"),
         ("[model]", "[modl]", r"unknown key 'modl'; did you mean 'model'\?"),
         ("0.1", "0.1\nrounds = 3", r"training\.rounds is about simulations"),
+        ('"mlp"\nhidden = [8, 4]', '"newton"', r"training\.learning_rate is about networks"),
         ("0.1", "0.1\n[[encoding]]\ncolum = 'x'", r"scaled\.'colum'; did you mean 'column'"),
         ("0.1", "0.1\n[property]\nkind = 'ascent'", r"property\.kind is about simulations"),
     ],

@@ -67,7 +67,8 @@ def main(out: Path) -> int:
         folder.mkdir(parents=True)
     (app / "pyproject.toml").write_text(PROJECT)
     (app / "deployed.py").write_text(APP)
-    shutil.copy(HERE / "flower_app.py", app)
+    for file in (HERE / "flower_app.py", HERE.parent / "helpers" / "exact_training.py"):
+        shutil.copy(file, app)
     (home / "config.toml").write_text(
         f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{link}"\n'
         "insecure = true\n"

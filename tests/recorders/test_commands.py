@@ -94,17 +94,7 @@ def test_checkpoints_audit_as_the_simulation_they_came_from(workplace: Any) -> N
         assert a == {**b, "value": pytest.approx(b["value"], abs=1e-9)}
     replays = json.loads((workplace.path / "one" / "audit.json").read_text())["replays"]
     assert [replay["outcome"] for replay in replays] == ["fits"] * 3
-
-
-def test_with_names_another_file(workplace: Any) -> None:
-    file = imported(workplace)
-    shutil.move(file, workplace.path / "mine.toml")
-    text = (workplace.path / "mine.toml").read_text().replace("../people.csv", "people.csv")
-    (workplace.path / "mine.toml").write_text(text)
-    words = ["--out", "audit", "--with", "mine.toml", "--attack", "majority"]
-    done = workplace.overheard("audit", "imported", *words)
-    assert done.returncode == 0, done.stderr
-    twice = workplace.overheard("audit", "run", "--out", "b", "--with", "mine.toml")
+    twice = workplace.overheard("audit", "run", *vouched, "--out", "b")
     assert twice.returncode == 1
     assert "describes itself already" in twice.stderr
 

@@ -1,19 +1,20 @@
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from federations import simulated
+import torch
+from federations import recorded
+from torch import nn
 
 import overheard
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import replays
 from overheard.federation.federation import read_config
+from overheard.programs import trusted
 from overheard.programs.recipe import Recipe
 from overheard.recorders.describe import describe
 from overheard.recorders.template import write_template
@@ -59,8 +60,6 @@ def federation(tmp_path: Path, rng: np.random.Generator) -> Path:
 
     ``run``: its messages; ``people.csv``: its records; node ids in place of names.
     """
-    import torch
-
     table = people(rng)
     as_csv(table, tmp_path / "people.csv")
     torch.manual_seed(0)
@@ -109,9 +108,7 @@ def described(
 
 
 def make_network() -> Any:
-    import torch
-
-    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
 
 
 TOML = """
@@ -235,33 +232,16 @@ def test_a_description_that_is_wrong_is_noticed(
 
 
 @pytest.mark.parametrize("dropped", [True, False])
-def test_a_last_batch_that_was_left_out(
-    tmp_path: Path, rng: np.random.Generator, dropped: bool
-) -> None:
+def test_a_last_batch_that_was_left_out(tmp_path: Path, dropped: bool) -> None:
     """Twelve records in batches of eight: one step, or two of which one is of four records."""
-    as_csv(people(rng), tmp_path / "people.csv")
-    data = {"source": "file", "path": str(tmp_path / "people.csv"), "client": "site", "target": "y"}
-    training = {"rounds": 4, "learning_rate": 0.2, "batch_size": 8, "drop_last": dropped}
-    content = {"data": data, "model": {"name": "linear"}, "training": training}
-    made = simulated(tmp_path / "made", content)
-    with overheard.Recorder(tmp_path / "run") as recorder:
-        for number in range(4):
-            for client in made.clients:
-                _, sent, returned, _ = made.link(client)
-                recorder.sent(number, client, {n: a[number] for n, a in sent.items()})
-                recorder.returned(number, client, {n: a[number] for n, a in returned.items()}, 12)
-    outcomes = {}
+    how = {"rounds": 4, "participation": 1.0, "batch_size": 8, "drop_last": dropped}
+    recording = recorded(tmp_path / "made", clients=3, people=12, **how)
     for said in (True, False):
-        lines = [f"{key} = {json.dumps(value)}" for key, value in data.items()]
-        lines = ["[data]", *lines, "[model]", 'name = "linear"', "[training]"]
-        lines += ["learning_rate = 0.2", "batch_size = 8", f"drop_last = {json.dumps(said)}"]
-        text = "\n".join([*lines, "[audit]", 'attributes = ["s"]'])
-        recording = described(tmp_path, text, out=f"described-{said}")
-        recipe = recipe_in(recording)
+        recipe = recipe_in(recording).model_copy(update={"drop_last": said})
         assert recipe.local_steps(12) == (1 if said else 2)
-        outcomes[said] = {replay.outcome for replay in replayed(recording)}
-    assert outcomes[dropped] == {"fits"}
-    assert outcomes[not dropped] == {"does not fit"}
+        found = replays(recording, recipe, recording.truth(), recording.clients)
+        fits = "fits" if said == dropped else "does not fit"
+        assert {replay.outcome for replay in found} == {fits}
 
 
 def test_a_defence_that_was_announced_is_known_to_the_audit(federation: Path) -> None:
@@ -341,57 +321,27 @@ def test_a_recording_that_was_stopped_stays_unfinished(federation: Path) -> None
     assert not recording.closed
 
 
-FACTORY = """
-import torch
-
-class Own(torch.nn.Module):
-    def __init__(self, width=4, function=torch.tanh):
+class Own(nn.Module):
+    def __init__(self, width: int = 4, function: Any = torch.tanh) -> None:
         super().__init__()
-        self.first, self.second = torch.nn.Linear(3, width), torch.nn.Linear(width, 1)
+        self.first, self.second = nn.Linear(3, width), nn.Linear(width, 1)
         self.function = function
-    def forward(self, x):
+
+    def forward(self, x: Any) -> Any:
         return self.second(self.function(self.first(x)))
 
-def right():
-    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
 
-def named_otherwise():
-    return Own()
-
-def too_wide():
-    return Own(5)
-
-def odd():
-    return Own(function=torch.sin)
-
-def needy(width):
-    return Own(width)
-
-def nothing():
-    return 5
-
-def broken():
-    raise ZeroDivisionError("oh")
-
-number = 5
-"""
-
-
-def with_factory(federation: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The description with a factory of a module that only this test has."""
-    module = f"factories_{federation.name.replace('-', '_')}"
-    (federation / f"{module}.py").write_text(FACTORY)
-    monkeypatch.chdir(federation)
-    monkeypatch.delitem(sys.modules, module, raising=False)
+def with_factory(monkeypatch: pytest.MonkeyPatch, made: Any) -> str:
+    """The description with a factory that makes this."""
+    monkeypatch.setattr(trusted, "imported", lambda name: made)
     old = 'name = "mlp"\nhidden = [4]\nactivation = "tanh"\n'
     assert old in TOML
-    where = module if name != "elsewhere" else "no_such_module"
-    return TOML.replace(old, f'factory = "{where}:{name}"\n')
+    return TOML.replace(old, 'factory = "here:make"\n')
 
 
-@pytest.mark.parametrize("name", ["right", "named_otherwise"])
-def test_a_model_by_factory(federation: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    recording = described(federation, with_factory(federation, name, monkeypatch), True)
+@pytest.mark.parametrize("made", [make_network, Own])
+def test_a_model_by_factory(federation: Path, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = described(federation, with_factory(monkeypatch, made), True)
     assert {replay.outcome for replay in replayed(recording)} == {"fits"}
     recipe = recipe_in(recording)
     assert (recipe.dense.hidden, recipe.dense.activation) == ((4,), "tanh")
@@ -400,7 +350,7 @@ def test_a_model_by_factory(federation: Path, name: str, monkeypatch: pytest.Mon
 def test_any_other_module_is_taken_as_it_is(
     federation: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = with_factory(federation, "odd", monkeypatch)
+    text = with_factory(monkeypatch, lambda: Own(function=torch.sin))
     more = '[training]\noptimiser = { name = "sgd", momentum = 0.5 }\n'
     recording = described(federation, text.replace("[training]\n", more), True)
     recipe = recipe_in(recording)
@@ -411,23 +361,19 @@ def test_any_other_module_is_taken_as_it_is(
 
 
 @pytest.mark.parametrize(
-    ("name", "complaint"),
+    ("made", "complaint"),
     [
-        ("too_wide", "first.weight 5x3.*this is not the model that was trained"),
-        ("needy", "cannot be called without arguments"),
-        ("nothing", "makes a int, not a torch module"),
-        ("broken", "failed: ZeroDivisionError: oh"),
-        ("number", "is a int, not a function"),
-        ("absent", "cannot be found"),
-        ("elsewhere", "cannot be found"),
+        (lambda: Own(5), "first.weight 5x3.*this is not the model that was trained"),
+        (lambda width: Own(width), "cannot be called without arguments"),
+        (lambda: 5, "makes a int, not a torch module"),
+        (lambda: 1 / 0, "failed: ZeroDivisionError: division"),
     ],
 )
 def test_a_wrong_factory(
-    federation: Path, name: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+    federation: Path, made: Any, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = with_factory(federation, name, monkeypatch)
     with pytest.raises(FixConfig, match=complaint):
-        described(federation, text, True)
+        described(federation, with_factory(monkeypatch, made), True)
 
 
 def test_the_template_shows_what_was_recorded(federation: Path) -> None:
