@@ -48,24 +48,23 @@ def planned(*attributes: str, **audit: int) -> Plan:
 @pytest.mark.parametrize("column", ["many", "few"])
 @pytest.mark.parametrize("bins", [2, 5, 8])
 def test_bins_that_are_asked_for_are_made(column: str, bins: int) -> None:
-    ready = planned(column, bins=bins)
-    assert len(ready.attributes[column].values) == bins
-    (block,) = [b for b in ready.recipe.encoding.blocks if b.column == column]
-    assert isinstance(block, Scaled)
+    assert len(planned(column, bins=bins).attributes[column].values) == bins
 
 
-def test_nobody_asked_for_bins() -> None:
-    """A number of few values is those values; one of many is cut in four."""
-    ready = planned("many", "few")
-    assert len(ready.attributes["many"].values) == 4
-    assert ready.attributes["few"].values == tuple(range(12))
-    (block,) = [b for b in ready.recipe.encoding.blocks if b.column == "few"]
-    assert isinstance(block, OneHot)
-
-
-def test_what_is_no_number_or_has_few_values_is_not_cut() -> None:
-    ready = planned("few", "coin", "text", bins=3)
-    assert [len(ready.attributes[c].values) for c in ("few", "coin", "text")] == [3, 2, 5]
+@pytest.mark.parametrize(
+    ("columns", "asked", "counts"),
+    [
+        (("many", "few"), {}, [4, 12]),  # one of many values is cut in four
+        (("few", "coin", "text"), {"bins": 3}, [3, 2, 5]),
+    ],
+)
+def test_what_is_no_number_or_has_few_values_is_not_cut(
+    columns: tuple[str, ...], asked: dict[str, int], counts: list[int]
+) -> None:
+    ready = planned(*columns, **asked)
+    assert [len(ready.attributes[column].values) for column in columns] == counts
+    blocks = {block.column: block for block in ready.recipe.encoding.blocks}
+    assert isinstance(blocks["few"], Scaled if asked else OneHot)
 
 
 @pytest.mark.parametrize("columns", [("coin",), ("text",), ("three", "coin"), ()])

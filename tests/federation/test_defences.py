@@ -31,20 +31,13 @@ def test_an_order_that_voids_a_claim_is_refused() -> None:
 
 
 def test_claims_add_up() -> None:
-    parts = Clip(norm=2.0), Clip(norm=1.0), Gaussian(sd=0.3), Gaussian(sd=0.4)
+    """Noise is of one standard deviation; ``times_clip`` is in units of the clip before it."""
+    parts = Clip(norm=2.0), Clip(norm=1.0), Gaussian(sd=0.3), Gaussian(times_clip=0.4)
     said = told(chain(*parts).claims)
     assert said.names == ("clip", "clip", "gaussian", "gaussian")
     assert said.clip_norm == 1.0
     assert said.noise_sd == pytest.approx(0.5)
     assert told((Gaussian(sd=0.3, at="server").claim,)).noise_sd == 0.0
-
-
-def test_noise_in_units_of_the_clip_norm(people: Path, settings_for: Settings) -> None:
-    config = parse_config(
-        settings_for(people)
-        | {"defence": [{"name": "clip", "norm": 0.2}, {"name": "gaussian", "times_clip": 3.0}]}
-    )
-    assert told(chain(*config.defence).claims).noise_sd == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
@@ -80,23 +73,20 @@ def test_noise_in_units_of_no_clip_norm_is_refused_before_anything_is_written(
 def test_what_goes_over_the_wire_is_defended(
     people: Path, settings_for: Settings, tmp_path: Path, training: dict[str, Any]
 ) -> None:
-    def heard(name: str, *defences: dict[str, Any]) -> tuple[Link, frozenset[type[Any]]]:
+    def sent(name: str, *defences: dict[str, Any]) -> Link:
         content = settings_for(people, training={**training, "rounds": 2})
         recording = simulated(tmp_path / name, content | {"defence": list(defences)})
         view = observe(recording, EAVESDROPPER, attribute("s"), "site 0")
-        if AppliedDefence in view.kinds:
-            assert view.know(AppliedDefence).names == tuple(d["name"] for d in defences)
-        return view.know(Link), view.kinds
+        assert (AppliedDefence in view.kinds) == bool(defences)
+        return view.know(Link)
 
-    bare, known = heard("bare")
-    assert AppliedDefence not in known
+    bare = sent("bare")
     length = float(np.linalg.norm(bare.updates()[0]))
-    clipped, known = heard("clipped", {"name": "clip", "norm": length / 4})
-    assert AppliedDefence in known
+    clipped = sent("clipped", {"name": "clip", "norm": length / 4})
     np.testing.assert_allclose(clipped.updates()[0], bare.updates()[0] / 4, rtol=1e-4, atol=1e-7)
-    loose, _ = heard("loose", {"name": "clip", "norm": length * 1e6})
+    loose = sent("loose", {"name": "clip", "norm": length * 1e6})
     np.testing.assert_allclose(loose.returned, bare.returned, rtol=1e-6)
-    noisy, _ = heard("noisy", {"name": "gaussian", "sd": 0.5})
+    noisy = sent("noisy", {"name": "gaussian", "sd": 0.5})
     assert 0.1 < np.std(noisy.updates()[0] - bare.updates()[0]) < 1.5
     assert noisy.returned.dtype == bare.returned.dtype
 

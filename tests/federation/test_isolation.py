@@ -13,10 +13,10 @@ from federations import simulated
 from overheard.data.bundled import digits
 from overheard.data.dealing import VICTIM
 from overheard.errors import FixConfig, FixData
-from overheard.transcript.knowledge import AuxiliaryData, Link
+from overheard.transcript.knowledge import Link
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
-from overheard.transcript.threat import EAVESDROPPER, ISOLATING_SERVER, SERVER
+from overheard.transcript.threat import ISOLATING_SERVER, SERVER
 from overheard.transcript.view import observe
 
 ASKED = attribute("c043")
@@ -59,11 +59,8 @@ def test_the_victim_and_the_others_train_without_each_other(record: Record) -> N
     np.testing.assert_allclose(two.sent[1], both, rtol=1e-6, atol=1e-7)
 
 
-def test_without_isolation_all_get_the_same(record: Record) -> None:
+def test_without_isolation_there_is_nothing_to_exploit(record: Record) -> None:
     recording = record()
-    np.testing.assert_array_equal(
-        heard(recording, VICTIM).sent, heard(recording, "participant 2").sent
-    )
     assert "isolated" not in recording.about
     with pytest.raises(FixConfig, match="no client was isolated"):
         observe(recording, ISOLATING_SERVER, ASKED, VICTIM)
@@ -83,10 +80,3 @@ def test_the_threat_model_says_which_client_was_isolated(record: Record) -> None
         observe(recording, ISOLATING_SERVER, ASKED, "participant 2")
     with pytest.raises(FixConfig, match="'vicitm'; the clients are"):
         record(isolate="vicitm")
-
-
-def test_records_outside_are_known_to_who_asks_about_an_attribute(record: Record) -> None:
-    view = observe(record(), EAVESDROPPER, ASKED, VICTIM)
-    outside = view.know(AuxiliaryData)
-    assert len(outside.records) == len(outside.labels) == 500
-    assert "c043" in outside.records.columns

@@ -89,8 +89,7 @@ def test_held_out_is_what_scikit_learn_holds_out() -> None:
 
 def test_what_is_held_out_is_everybody_else() -> None:
     columns = {"n": np.arange(20.0), "y": np.zeros(20), "at": np.repeat(["a", "b"], 10)}
-    dataset = table(columns, ())
-    held = HeldOut(share=0.2, by="order")
+    dataset, held = table(columns, ()), HeldOut(share=0.2, by="order")
     np.testing.assert_array_equal(dataset.tested(held)["n"], [8, 9, 18, 19])
     assert set(dataset.trained(held).records["n"]).isdisjoint({8, 9, 18, 19})
 
