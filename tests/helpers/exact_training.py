@@ -37,8 +37,7 @@ def expected(rounds: int, counts: Sequence[int]) -> Model:
     model = initial()
     for _ in range(rounds):
         made = [trained(model, p) for p in range(len(counts))]
-        shares = [count / sum(counts) for count in counts]
-        model = {n: sum(m[n] * s for m, s in zip(made, shares, strict=True)) for n in model}
+        model = {n: np.average([m[n] for m in made], axis=0, weights=counts) for n in model}
     return model
 
 
