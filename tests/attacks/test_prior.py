@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.attacks import prior
+from overheard.attacks import baselines
 from overheard.attacks.baselines import imputed_prior
 from overheard.errors import FixData
 from overheard.programs.records import Records
@@ -73,8 +73,8 @@ def test_records_alike_are_told_alike(granted) -> None:
 def test_what_was_learned_is_learned_once(granted, monkeypatch) -> None:
     """By all attacks that know the same records."""
     _, view, _ = granted
-    made, fit = [], prior._imputation
-    monkeypatch.setattr(prior, "_imputation", lambda *known: made.append(1) or fit(*known))
+    made, fit = [], baselines._imputation
+    monkeypatch.setattr(baselines, "_imputation", lambda *known: made.append(1) or fit(*known))
     view.know(AuxiliaryData).derived.clear()
     first = imputed_prior(view)
     assert np.array_equal(first, imputed_prior(view.narrowed(view.kinds)))
