@@ -15,15 +15,14 @@ nothing. `measure` writes that as a `Measurement` in the cheapest form that serv
 - **very many records**: the first layer's equations alone, in chunks, without a Gram matrix.
 
 `decode_one_step` solves it: one round first, more only while the answer is not proven. Clipping
-multiplies a whole update by one unknown number a round; it is found from the update
-(`overheard.decoding.rounds`) and taken out, and so is the size of noise that nobody announced.
-Where either was estimated the equations are no longer exact, and the answer is calibrated on
-simulated clients; where they are exact the posterior is already what it says.
+multiplies a whole update by one unknown number a round; it is estimated from the update and taken
+out, and so is the size of noise that nobody announced. Where either was estimated the equations
+are no longer exact, and the answer is calibrated on simulated clients; where they are exact the
+posterior is already what it says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -46,6 +45,7 @@ from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import (
     BLOCK,
     NUMBERS,
+    SPARE,
     UNKNOWNS,
     Measurement,
     from_differences,
@@ -55,14 +55,10 @@ from overheard.decoding.measurement import (
 )
 from overheard.decoding.posterior import POOR_FIT, UNSOLVED, believable
 from overheard.decoding.rounds import (
-    ScaledSum,
     Steps,
-    by_length,
     float32_noise,
     from_factors,
     moments_of_secret,
-    refit,
-    regressed,
     statistics,
 )
 from overheard.decoding.ties import decode_tied
@@ -91,11 +87,9 @@ class OneStepOptions:
     few_numbers: of rows, which then cost next to nothing.
     even, sharp: ratio of largest to smallest noise of a round's rows that counts as even, and least
         singular value in noise units, from which weighting each row adds nothing.
-    scaled_rounds, operations: rounds in which scales are looked for (spread evenly; fewer if the
-        records are many), and floating-point operations that this may cost.
-    far: standard errors below one from which an update that may be clipped counts as scaled.
-    halved: without being told of clipping: the noise must fall at least so far.
-    passes, settled: of scale and secret in turn; relative change at rest.
+    scaled_rounds: in which scales are looked for (spread evenly).
+    passes: of scale and secret in turn, where equations are few.
+    halved: an update was scaled if what no candidates explain falls at least so far.
     """
 
     rounds: int = 100
@@ -105,11 +99,8 @@ class OneStepOptions:
     even: float = 1.5
     sharp: float = 30.0
     scaled_rounds: int = 8
-    operations: float = 1e10
-    far: float = 4.5
+    passes: int = 4
     halved: float = 0.5
-    passes: int = 3
-    settled: float = 2e-3
 
 
 DEFAULT = OneStepOptions()
@@ -173,24 +164,32 @@ def _attempted(client: Client, rounds: int, options: OneStepOptions, link: Link)
 
 def _decoded(client: Client, rounds: int, options: OneStepOptions) -> Found:
     """The answer from so many rounds, scale and noise of the updates taken out."""
-    solve = partial(_solved, client)
+    link, announced = client.messages, client.may_be_clipped
     notes: dict[str, float | int | str] = {}
     measured = measure(client, rounds, options)
-    strange = measured.spare_rows and measured.misfit > options.fitting
     # noise that nobody told of must not stand for members that the pool lacks
-    everybody = bool(client.candidates.present.all()) and not client.messages.sparse
-    if (client.may_be_clipped or strange) and everybody:
-        noise, unscaled, scale = _unscaled(client, solve, options)
-        if noise > client.messages.noise_sd:
+    everybody = bool(client.candidates.present.all()) and not link.sparse
+    single = one_step(link, client.recipe) and client.candidates.unknowns <= UNKNOWNS
+    if everybody and single and (announced or _strange(measured, options)):
+        unscaled, scale = _unscaled(client, options)
+        scaled = announced or unscaled.misfit < options.halved * measured.misfit
+        measured = unscaled if scaled else measured
+        if _strange(measured, options):
+            noise = float(np.sqrt(measured.misfit / np.mean(rounding(link) ** -2)))
+            client = client.hearing(replace(link, noise_sd=noise))
             notes["noise_found"] = noise
-            client = client.hearing(replace(client.messages, noise_sd=noise))
-            measured = measure(client, rounds, options)
-        if unscaled is not None:
+            unscaled, scale = _unscaled(client, options)
+            measured = unscaled if scaled else measure(client, rounds, options)
+        if scaled:
             notes["scale"] = scale
-            measured = unscaled
-    posterior = solve(measured)
+    posterior = _solved(client, measured)
     left = max(posterior.chi2_per_equation, measured.misfit if measured.spare_rows else 0.0)
     return Found(client, posterior, left, notes)
+
+
+def _strange(measurement: Measurement, options: OneStepOptions) -> bool:
+    """Is there more that no candidates explain than rounding and the noise that is known?"""
+    return measurement.spare_rows >= SPARE and measurement.misfit > options.fitting
 
 
 def _solved(client: Client, measurement: Measurement) -> Posterior:
@@ -219,8 +218,8 @@ def network_measurement(
     options: OneStepOptions = DEFAULT,
 ) -> Measurement:
     """The measurement of any network. Of records that may be absent the number of those present is
-    one more equation: the client reported it. scales: by what each round was multiplied before it
-    was sent (None: by one)."""
+    one more equation: the client reported it. scales: by what each of the rounds used was
+    multiplied before it was sent (None: by one)."""
     link, recipe, candidates = client.messages, client.recipe, client.encoded
     used = spread(len(link), rounds)
     scale = candidates.members / rate_of(link, recipe)
@@ -230,7 +229,7 @@ def network_measurement(
     if len(heard) > len(used):
         updates, noise = updates[used], noise[used]
     if scales is not None:
-        updates, noise = updates / scales[used, None], noise / scales[used, None]
+        updates, noise = updates / scales[:, None], noise / scales[:, None]
     thetas = link.sent[used].astype(np.float64)
     unknowns = candidates.unknowns
     numbers = unknowns * thetas.size
@@ -455,70 +454,42 @@ def _moments(client: Client, rounds: int) -> Measurement:
     return replace(made, spare_rows=moments.freedom, spare_chi2=moments.chi2)
 
 
-def _unscaled(
-    client: Client, solve: Callable[[Measurement], Posterior], options: OneStepOptions
-) -> tuple[float, Measurement | None, float]:
-    """What was done to the updates before they were sent: the noise on a coordinate (its standard
-    deviation, known or estimated), the measurement without the scales of the rounds (None if none
-    was scaled), and their median. Nothing is found out of several local steps, or of too many
-    records. Where clipping was announced scales are at most one, and a small one is believed."""
-    unknowns, announced = client.candidates.unknowns, client.may_be_clipped
-    if unknowns > UNKNOWNS or not one_step(client.messages, client.recipe):
-        return client.messages.noise_sd, None, 1.0
-    most = int(np.clip(options.operations / unknowns**3, 1, options.scaled_rounds))
-    client = client.only(spread(len(client.messages), most))
-    link = client.messages
-    sums = [_scaled_sum(client, row) for row in range(len(link))]
-    scales, noise = np.ones(len(link)), 1.0
-    for row, one in enumerate(sums):
-        fit = regressed(one)
-        if fit is None:
-            scales[row] = min(by_length(one, client.prior), 1.0) if announced else 1.0
-            continue
-        scaled = 1 - fit.value > options.far * fit.sd
-        if not announced:
-            scaled = fit.noise < options.halved * fit.noise_unscaled
-        scales[row] = fit.value if scaled and fit.value > 0 else 1.0
-        noise = max(noise, fit.noise)
-    if noise > options.fitting:
-        stated = float(np.sqrt(np.mean(rounding(link) ** 2)))
-        client = client.hearing(replace(link, noise_sd=float(np.sqrt(noise)) * stated))
-    measurement = None
-    for _ in range(options.passes if (scales != 1.0).any() else 0):
-        measurement = network_measurement(client, len(link), scales, options)
-        posterior = solve(measurement)
-        again = np.array([refit(one, posterior.probabilities) for one in sums])
-        again = np.where(scales == 1.0, 1.0, np.minimum(again, 1.0) if announced else again)
-        if posterior.method in PROVEN or np.abs(again / scales - 1).max() <= options.settled:
-            break
-        scales = again
-    return client.messages.noise_sd, measurement, float(np.median(scales))
+def _unscaled(client: Client, options: OneStepOptions) -> tuple[Measurement, float]:
+    """The measurement by updates that were multiplied by an unknown number each before they were
+    sent, and the median of these numbers (decoders.md section 3.2).
+
+    What no candidates explain is quadratic in that number: three trials tell its minimum. Where
+    candidates explain everything, and a norm was announced, secret and number are found in turn.
+    """
+    client = client.only(spread(len(client.messages), options.scaled_rounds))
+    lengths, rounds = _lengths(client, client.prior), range(len(client.messages))
+    scales, few = np.ones(len(lengths)), np.zeros(len(lengths), dtype=bool)
+    for row in rounds:
+        one, tried = client.only(np.array([row])), np.array([0.5, 1.0, 2.0]) * lengths[row]
+        parts = [network_measurement(one, 1, scale[None], options) for scale in tried]
+        few[row] = client.may_be_clipped and parts[0].spare_rows < SPARE
+        if parts[0].spare_rows >= SPARE:
+            square, slope, _ = np.polyfit(tried, [part.spare_chi2 for part in parts], 2)
+            scales[row] = -slope / (2 * square)
+    scales = np.where(scales > 0, scales, 1.0)
+    for left in reversed(range(options.passes if few.any() else 1)):
+        scales[few] = np.minimum(lengths[few], 1.0)
+        made = network_measurement(client, len(scales), scales, options)
+        if left:
+            lengths = _lengths(client, _solved(client, made).probabilities)
+    return made, float(np.median(scales))
 
 
-def _scaled_sum(client: Client, row: int) -> ScaledSum:
-    """One round of the link with what is needed to find out by what it was multiplied."""
+def _lengths(client: Client, probabilities: Array) -> Array:
+    """How long every update (T,) is along the one that is expected, in units of that one."""
     link, recipe, candidates = client.messages, client.recipe, client.encoded
-    scale = candidates.members / rate_of(link, recipe)
-    sd = float(np.sqrt(np.mean(rounding(link)[row] ** 2))) * scale
-    update, theta = link.updates()[row] * scale / sd, link.sent[row].astype(np.float64)
-    at = _at(recipe, theta, candidates, np.zeros_like(update))
-    base, unknowns = -at.left / sd, candidates.unknowns
-    products = np.zeros((len(at.base), len(at.others)) * 2)
-    with_both = np.zeros((2, *products.shape[:2]))
-    for a, one in enumerate(at.others):
-        for which, flat in enumerate((update, base)):
-            with_both[which, :, a] = one.project(at.base.blocks(flat)) / sd
-    add_products(at.others, sd**-2, products)
-    return ScaledSum(
-        products.reshape(unknowns, unknowns),
-        with_both[0].ravel(),
-        with_both[1].ravel(),
-        float(update @ update),
-        float(update @ base),
-        float(base @ base),
-        update.size,
-        len(candidates.present),
-    )
+    made = []
+    for theta, update in zip(link.sent.astype(np.float64), link.updates(), strict=True):
+        each = zip(candidates.inputs, candidates.labels, probabilities.T, strict=True)
+        sums = [client_rows(recipe, theta, x, y).scaled(p).total() for x, y, p in each]
+        expected = np.sum(sums, axis=0) * rate_of(link, recipe) / candidates.members
+        made.append(update @ expected / max(expected @ expected, 1e-300))
+    return np.maximum(made, 1e-6)
 
 
 def _very_many(client: Client) -> bool:
