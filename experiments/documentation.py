@@ -25,7 +25,7 @@ from overheard.evaluation.record import Audit, read_audit
 from overheard.questions.question import all_questions
 from overheard.report import render
 from overheard.report import words as words_of
-from overheard.report.references import title
+from overheard.report.html import title
 
 ASSETS = ROOT / "docs" / "assets" / "demo"
 NAMES = ("linear", "network")

@@ -21,7 +21,7 @@ from overheard.evaluation.detection import Detection, Suspect
 from overheard.evaluation.record import Audit
 from overheard.foreign.shown import visible, visible_json
 from overheard.report import render
-from overheard.report.markdown import render_markdown
+from overheard.report.html import render_markdown
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from scipy.stats import t as student
 
 from experiments.pages import Make, table
 from experiments.runner import Cell, Experiment, Values, chosen, results, todo
-from overheard.report.references import title
+from overheard.report.html import title
 from overheard.report.svg import Mark, Plane, Scale, picture
 
 PAPERS = ("xu2021", "lyu2021", "driouich2022", "leprovost2023", "kerkouche2023")

@@ -115,7 +115,10 @@ def drawn(world: World, rng: Rng) -> tuple[tuple[Audit, Hits], tuple[Audit, Hits
                     units[side][about(found)] = hits
     made = []
     for findings, right in zip(sides, units, strict=True):
-        kept = {key: Guessed("the same", hit) for key, hit in right.items()}
+        kept = {
+            key: Guessed(about=key, records="the same", right="".join("01"[int(h)] for h in hit))
+            for key, hit in right.items()
+        }
         made.append((_audit(world, findings, right), kept if world.kept else {}))
     return made[0], made[1]
 

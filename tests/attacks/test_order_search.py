@@ -12,8 +12,7 @@ import overheard
 from overheard.attacks.attribute import MaxEntropy
 from overheard.errors import FixData
 from overheard.programs.orders import Place, orders
-from overheard.report.html import render
-from overheard.report.markdown import render_markdown
+from overheard.report.html import render, render_markdown
 from overheard.report.verdict import headline
 from overheard.transcript.knowledge import BatchOrder
 from overheard.transcript.store import Recording

@@ -21,8 +21,7 @@ from overheard.evaluation.checkpoint import Checkpoint, attempt
 from overheard.evaluation.record import Finding, Skipped, read_audit
 from overheard.evaluation.scoring import Posterior, Scored
 from overheard.report.digest import digest
-from overheard.report.html import render
-from overheard.report.markdown import render_markdown
+from overheard.report.html import render, render_markdown
 from overheard.transcript.knowledge import Link
 from overheard.transcript.threat import EAVESDROPPER
 

@@ -14,7 +14,7 @@ from federations import recorded
 from experiments.robustness import compare as script
 from overheard.errors import FixRecording
 from overheard.evaluation.audit import audit
-from overheard.evaluation.compare import HITS, Guessed, about, compare, hits_json, read_hits
+from overheard.evaluation.compare import HITS, about, compare, hits_json, read_hits
 from overheard.evaluation.record import Skipped, read_audit
 from overheard.evaluation.scoring import Scored
 from overheard.transcript.threat import EAVESDROPPER, SERVER
@@ -138,12 +138,14 @@ def test_pairs_by_record_by_client_or_says_that_it_does_not():
     assert found.unpaired[0].startswith("records could not be paired: no hits.json (before and")
     found = compare(before, after, hits=(one, {}))
     assert found.unpaired[0].startswith("records could not be paired: no hits.json (after)")
-    strangers = {key: Guessed("others", guessed.right) for key, guessed in other.items()}
+    strangers = {
+        key: guessed.model_copy(update={"records": "others"}) for key, guessed in other.items()
+    }
     found = compare(before, after, True, (one, strangers))
     assert [row.paired for row in found.rows] == ["clients", "nothing", "nothing", "nothing"]
     assert "not the same records" in found.unpaired[0]
     assert found.unpaired[1].endswith("s0 of 0, s0 of 1, s0 of 2")
-    assert found.to_dict()["rows"][0]["paired"] == "clients"
+    assert found.model_dump()["rows"][0]["paired"] == "clients"
 
 
 def test_all_rows_hold_together_and_agree_on_the_difference():
@@ -169,9 +171,7 @@ def test_hits_are_looked_up_for_each_sides_own_attack():
     (before, one), (after, other) = drawn(clients=2, records=40, attacks=2, rise=0.0)
     row = compare(before, after, hits=(one, other)).rows[0]
     sides = ((before, one, row.before), (after, other, row.after))
-    mine = [
-        h[about(f)].right for x, h, side in sides for f in x.findings if f.attack == side.attack
-    ]
+    mine = [h[about(f)].bits for x, h, side in sides for f in x.findings if f.attack == side.attack]
     assert row.difference == pytest.approx(np.mean(mine[2:]) - np.mean(mine[:2]))
 
 
@@ -205,7 +205,7 @@ def test_they_are_kept_where_asked_for_and_pair_records(workplace: Any) -> None:
     assert len(hits) == len(audit.findings)
     for found in audit.findings:
         guessed = hits[about(found)]
-        assert guessed.right.mean() == pytest.approx(found.value)
+        assert guessed.bits.mean() == pytest.approx(found.value)
     assert len({guessed.records for guessed in hits.values()}) == 3  # one for each client
     done = workplace.overheard("compare", "one/audit.json", "one/audit.json", "--json")
     assert done.returncode == 0
@@ -236,7 +236,7 @@ def kept(workplace: Any) -> Any:
     folder.mkdir()
     (folder / "audit.json").write_text(audit.to_json())
     scored = [
-        Scored(f, hits[about(f)].right.astype(np.float64), None, None, "the same")
+        Scored(f, hits[about(f)].bits.astype(np.float64), None, None, "the same")
         for f in audit.findings
     ]
     (folder / HITS).write_text(hits_json(scored))

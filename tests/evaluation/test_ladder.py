@@ -12,8 +12,7 @@ from overheard.evaluation.audit import AuditOptions, audit
 from overheard.evaluation.ladder import RUNGS, demographic, first_rounds, lowered, with_others
 from overheard.evaluation.scoring import Case
 from overheard.report import words
-from overheard.report.html import render
-from overheard.report.markdown import render_markdown
+from overheard.report.html import render, render_markdown
 from overheard.report.model import ladders
 from overheard.report.verdict import verdicts
 from overheard.transcript.kind import recipe_of

@@ -13,8 +13,7 @@ from overheard.evaluation.audit import audit, promise_notes
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.report.html import render
-from overheard.report.markdown import render_markdown
+from overheard.report.html import render, render_markdown
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 

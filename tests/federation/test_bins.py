@@ -15,8 +15,7 @@ from overheard.federation.federation import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.programs.records import OneHot, Records, Scaled, positions
 from overheard.questions.attribute import ranges
-from overheard.report.html import render
-from overheard.report.markdown import render_markdown
+from overheard.report.html import render, render_markdown
 from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.threat import EAVESDROPPER
 

@@ -13,8 +13,7 @@ import pytest
 
 from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit
-from overheard.report.html import render
-from overheard.report.markdown import render_markdown
+from overheard.report.html import render, render_markdown
 from overheard.transcript.threat import SERVER
 
 pytestmark = pytest.mark.slow

@@ -91,8 +91,7 @@ def test_without_what_an_audit_needs_it_says_so(workplace: Any, file: str, said:
 
 def test_a_long_list_of_what_is_missing_is_cut_on_the_page_only(workplace: Any) -> None:
     from overheard.evaluation.record import read_audit
-    from overheard.report.html import render
-    from overheard.report.markdown import render_markdown
+    from overheard.report.html import render, render_markdown
 
     assert workplace.overheard(*AUDIT).returncode == 0
     record = read_audit(workplace.path / "out" / "audit.json")

@@ -14,9 +14,8 @@ from overheard.evaluation.record import AttackInfo, Audit, Bin, Calibration, Fin
 from overheard.report import render
 from overheard.report.advice import Measured, frontiers, ranked
 from overheard.report.digest import digest
-from overheard.report.markdown import render_markdown
+from overheard.report.html import bibtex, render_markdown, title
 from overheard.report.model import compared, curves, federation_words
-from overheard.report.references import bibtex, title
 from overheard.transcript.threat import EAVESDROPPER
 
 pytestmark = pytest.mark.slow

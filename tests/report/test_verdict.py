@@ -19,8 +19,7 @@ from overheard.evaluation.decision import (
 from overheard.evaluation.record import Audit, Failed, Finding, Replay, Skipped
 from overheard.report import headline
 from overheard.report.digest import digest
-from overheard.report.html import render
-from overheard.report.markdown import render_markdown
+from overheard.report.html import render, render_markdown
 from overheard.report.verdict import Verdict, replay_lines, replay_words, verdicts
 from overheard.report.words import secret
 

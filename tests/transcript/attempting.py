@@ -283,7 +283,7 @@ def _audit(place: Path) -> None:
     from overheard.foreign.shown import visible
     from overheard.report import render
     from overheard.report.digest import digest
-    from overheard.report.markdown import render_markdown
+    from overheard.report.html import render_markdown
 
     audit = read_audit(place / "audit.json")
     for text in (render(audit), render_markdown(audit)):

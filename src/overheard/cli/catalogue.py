@@ -37,7 +37,7 @@ def attacks(
     import inspect
 
     from overheard.attacks import all_attacks, attack_named
-    from overheard.report.references import title
+    from overheard.report.html import title
 
     if name is None:
         every = [_facts(attack) for attack in all_attacks().values()]

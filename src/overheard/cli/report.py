@@ -33,8 +33,7 @@ def report(
     """Write the report of an audit: one HTML file that opens offline, Markdown or JSON."""
     from overheard.evaluation.record import read_audit
     from overheard.report.digest import digest
-    from overheard.report.html import write_new, write_report
-    from overheard.report.markdown import render_markdown
+    from overheard.report.html import render_markdown, write_new, write_report
     from overheard.sweep.frontier import measured_by
 
     audit, measured = read_audit(audit_file), measured_by(sweep) if sweep else []
@@ -75,7 +74,7 @@ def compare(
     hits = read_hits(before.with_name(HITS), one), read_hits(after.with_name(HITS), other)
     found = compared(one, other, clients, hits)
     refused = bool(found.differs) and not (anyway and (found.rows or found.lost))
-    terminal.emit(found.to_dict() | {"comparable": not refused})
+    terminal.emit(found.model_dump(mode="json") | {"comparable": not refused})
     if refused:
         remedy = "audit the same data and clients under the same threat model"
         remedy += ", or add --anyway" if found.rows or found.lost else ""

@@ -9,13 +9,12 @@ shares the lift over guessing is compared, so that a change of the guesses is no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, computed_field
 
 from overheard.errors import FixRecording
 from overheard.evaluation.decision import (
@@ -38,8 +37,7 @@ SIDES = ("before", "after")
 Paired = Literal["records", "clients", "nothing"]
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(Part):
     """A secret in both audits. ``difference`` is how much more leaks in the second, in the units
     of the metric (shares: of the lift), with its interval; ``paired``: what was paired."""
 
@@ -53,6 +51,7 @@ class Compared:
     high: float
     paired: Paired
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def change(self) -> Literal["rose", "fell", "no change shown"]:
         if self.low > 0:
@@ -60,8 +59,7 @@ class Compared:
         return "fell" if self.high < 0 else "no change shown"
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Part):
     """``differs``: why the two cannot be compared (empty if they can); ``lost``: what learned most
     before and did not run now, so that no rise could show; ``changed``: settings that are not the
     same, which is what one compares for; ``cautions``: what to keep in mind; ``unpaired``: what
@@ -74,19 +72,10 @@ class Comparison:
     lost: tuple[str, ...] = ()
     unpaired: tuple[str, ...] = ()
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def rose(self) -> bool:
         return any(row.change == "rose" for row in self.rows)
-
-    def to_dict(self) -> dict[str, Any]:
-        side = {"attack", "value", "low", "high", "lift", "n"}
-        rows = [
-            vars(row)
-            | {name: getattr(row, name).model_dump(include=side) for name in ("before", "after")}
-            | {"change": row.change}
-            for row in self.rows
-        ]
-        return vars(self) | {"rows": rows, "rose": self.rose}
 
 
 def compare(
@@ -109,7 +98,12 @@ def compare(
     if not rows and not lost:
         differs += ("no secret was measured in both",)
     return Comparison(
-        rows, differs, _changed(*audits), _cautions(*audits), lost, _unpaired(rows, kept)
+        rows=rows,
+        differs=differs,
+        changed=_changed(*audits),
+        cautions=_cautions(*audits),
+        lost=lost,
+        unpaired=_unpaired(rows, kept),
     )
 
 
@@ -176,8 +170,18 @@ def _compared(
     paired: Paired = "clients" if len(pairs) > 1 else "nothing"
     if pairs and all(_same_records(pair, hits) for pair in pairs):
         paired = "records"
-    first = best[0]
-    return Compared(_secret(first), first.metric, first.client, *best, value, low, high, paired)
+    first, after = best
+    return Compared(
+        secret=_secret(first),
+        metric=first.metric,
+        client=first.client,
+        before=first,
+        after=after,
+        difference=value,
+        low=low,
+        high=high,
+        paired=paired,
+    )
 
 
 def _pairs(
@@ -199,7 +203,7 @@ def _change(pair: tuple[Finding, Finding], hits: tuple[Hits, Hits]) -> Changed:
     if not before.measure.hits:
         return by_interval(_leak(before), _leak(after), after.n)
     if _same_records(pair, hits):
-        return by_record(hits[0][about(before)].right, hits[1][about(after)].right)
+        return by_record(hits[0][about(before)].bits, hits[1][about(after)].bits)
     return by_share(before.value, after.value, before.n, after.n)
 
 
@@ -252,21 +256,21 @@ def _leak(found: Finding) -> tuple[float, float, float]:
 
 
 def _changed(before: Audit, after: Audit) -> tuple[tuple[str, str, str], ...]:
-    a, b = _settings(before), _settings(after)
+    a, b = (
+        {"rounds": str(x.run.rounds), "knows": ", ".join(x.run.knows)} | _settings(x.run.recipe)
+        for x in (before, after)
+    )
     names = dict.fromkeys([*a, *b])
     return tuple((k, a.get(k, "-"), b.get(k, "-")) for k in names if a.get(k) != b.get(k))
 
 
-def _settings(audit: Audit) -> dict[str, str]:
-    flat = {"rounds": str(audit.run.rounds), "knows": ", ".join(audit.run.knows)}
-    stack = [("", audit.run.recipe)]
-    while stack:
-        at, part = stack.pop()
-        for name, value in part.items():
-            if isinstance(value, dict):
-                stack.append((f"{at}{name}.", value))
-            elif not isinstance(value, list) or len(str(value)) < 60:
-                flat[f"{at}{name}"] = str(value)
+def _settings(part: Mapping[str, Any], at: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in part.items():
+        if isinstance(value, dict):
+            flat |= _settings(value, f"{at}{name}.")
+        elif not isinstance(value, list) or len(str(value)) < 60:
+            flat[f"{at}{name}"] = str(value)
     return flat
 
 
@@ -308,25 +312,25 @@ About = tuple[str, str, str | None, str | None]
 """Whose guesses, about which question and attribute, of which client."""
 
 
-class Guessed(NamedTuple):
-    """``records``: a digest of the records asked about, in their order; ``right`` (n,)."""
+class Guessed(Part):
+    """``records``: a digest of the records asked about, in their order; ``right``: a 1 for each
+    that was guessed right, a 0 for each that was not."""
 
+    about: About
     records: str
-    right: NDArray[np.bool_]
+    right: Annotated[str, Field(pattern="^[01]+$")]
+
+    @property
+    def bits(self) -> NDArray[np.bool_]:
+        return np.asarray(np.frombuffer(self.right.encode(), np.uint8) == ord("1"))
 
 
 Hits = Mapping[About, Guessed]
 
 
-class _Line(Part):
-    about: About
-    records: str
-    right: Annotated[str, Field(pattern="^[01]+$")]
-
-
 class _File(Part):
     hits: Literal[2] = 2
-    lines: tuple[_Line, ...]
+    lines: tuple[Guessed, ...]
 
 
 def about(found: Finding) -> About:
@@ -336,7 +340,7 @@ def about(found: Finding) -> About:
 def hits_json(outcomes: Iterable[Any]) -> str:
     """What ``hits.json`` holds of the shares of records guessed right."""
     lines = [
-        _Line(
+        Guessed(
             about=about(one.finding),
             records=one.records,
             right="".join("01"[int(right)] for right in one.units > 0.5),
@@ -361,16 +365,11 @@ def read_hits(file: Path, audit: Audit) -> Hits:
         raise FixRecording(f"{file}: holds no hits: {first_wrong(error)}") from error
     check("rows", sum(len(line.right) for line in content.lines), file)
     known = {about(found): found for found in audit.findings}
-    hits: dict[About, Guessed] = {}
     for number, line in enumerate(content.lines):
-        found, right = (
-            known.get(line.about),
-            np.frombuffer(line.right.encode(), np.uint8) == ord("1"),
-        )
+        found, right = known.get(line.about), line.bits
         if found is None or found.n != len(right) or abs(found.value - right.mean()) > 1e-9:
             raise FixRecording(
                 f"{file}: line {number} is not what the audit beside it found; put back the file "
                 "that was written with it, or remove this one"
             )
-        hits[line.about] = Guessed(line.records, right)
-    return hits
+    return {line.about: line for line in content.lines}

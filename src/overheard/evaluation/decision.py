@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -413,8 +413,7 @@ def _random_effect(facts: Array, level: float) -> tuple[float, float]:
     return float(weights @ values), float(student_t.ppf((1 + level) / 2, max(freedom, 1))) * sd
 
 
-@dataclass(frozen=True)
-class Changed:
+class Changed(NamedTuple):
     """One client: how much more leaks after, the variance of that given the client, and how many
     records it counts for."""
 
@@ -458,6 +457,5 @@ def mean_change(clients: Sequence[Changed], level: float) -> tuple[float, float,
     Clustered as in `clustered_interval`. With one client there is no telling what is its own, and
     the interval is about its records alone.
     """
-    facts = [(c.difference, c.variance, c.n) for c in clients]
-    mean, reach = _random_effect(np.array(facts, dtype=np.float64), level)
+    mean, reach = _random_effect(np.array(clients, dtype=np.float64), level)
     return mean, mean - reach, mean + reach

@@ -467,10 +467,6 @@ class Chance:
         own, *others = self.readings()
         return bool((own > np.max(others, axis=0)).any())
 
-    def strange(self, level: float) -> bool:
-        """Whether the client differs in any reading."""
-        return bool(self.exceeded(level).any())
-
     def exceeded(self, level: float) -> NDArray[np.bool_]:
         """Which readings are larger than those of all replays, than Student's ``level`` allows
         for one more of them, and by more than `CLOSE` of the updates."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -35,7 +35,7 @@ from overheard.evaluation.decision import (
 from overheard.evaluation.record import Bin, Calibration, Finding
 from overheard.programs.program import Told
 from overheard.programs.records import Records
-from overheard.questions.question import Metric, Question, grouped, question_named
+from overheard.questions.question import Metric, Question, Topic, grouped, question_named
 from overheard.randomness import stream
 from overheard.transcript.knowledge import CandidatePool, Messages, SummedReleases, listens
 from overheard.transcript.store import Recording
@@ -43,6 +43,7 @@ from overheard.transcript.target import Target, joined
 from overheard.transcript.view import Attack, View
 
 Array = NDArray[np.float64]
+ByClient = Mapping[str | None, Array]
 ALL_CLIENTS = "all clients"
 """The client of a finding about all of them together."""
 EDGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
@@ -86,17 +87,6 @@ class Posterior:
         known = np.flatnonzero((self.confidence > BEYOND) & (self.hits > 0))
         order = np.lexsort((known, -self.confidence[known], -self.bits[known]))
         return tuple(int(row) for row in known[order][:most])
-
-
-def joined_posteriors(parts: Sequence[Posterior]) -> Posterior:
-    """The records of several clients as one."""
-    over = [p.beyond for p in parts if p.beyond is not None]
-    return Posterior(
-        np.concatenate([p.confidence for p in parts]),
-        np.concatenate([p.hits for p in parts]),
-        np.concatenate([p.bits for p in parts]),
-        np.concatenate(over) if over and len(over) == len(parts) else None,
-    )
 
 
 def overconfident(found: Posterior) -> str:
@@ -350,47 +340,42 @@ def pooled(
 
     ``listening``: names of what listened; the others are what it is compared with.
     """
-    tested = _tested(scored, listening)
-    return tuple(s.finding for s in tested), tuple(_over_all(tested, listening))
-
-
-def _tested(scored: Sequence[Scored], listening: frozenset[str]) -> list[Scored]:
-    """Losses and errors with their p-values: against everybody on the same client who does not
-    listen, and, for the client's own model, against what still counts as it."""
-    guesses = (s for s in scored if s.finding.attack not in listening)
-    free = grouped(guesses, lambda s: (s.finding.topic, s.finding.client))
-    tested = []
+    groups = grouped(scored, lambda s: (s.finding.topic, s.finding.attack))
+    free: dict[Topic, list[ByClient]] = {}
+    for (topic, attack), of in groups.items():
+        if attack not in listening:
+            free.setdefault(topic, []).append({s.finding.client: s.units for s in of})
+    findings = []
     for s in scored:
         found = s.finding
         if not found.measure.share and not found.flag:
-            against = [guess.units for guess in free.get((found.topic, found.client), [])]
-            p = _p_value(found.measure, s.units, s.imputed, against)
-            s = replace(s, finding=found.model_copy(update={"p_value": p}))
-        tested.append(s)
-    return tested
+            p = _p_value(
+                found.measure, s.units, s.imputed, free.get(found.topic, []), [found.client]
+            )
+            found = found.model_copy(update={"p_value": p})
+        findings.append(found)
+    over_all = [over_clients(of, free.get(topic, [])) for (topic, _), of in groups.items()]
+    return tuple(findings), tuple(over_all)
 
 
 def _p_value(
-    metric: Metric, units: Array, imputed: Array | None, free: Sequence[Array]
+    metric: Metric,
+    units: Array,
+    imputed: Array | None,
+    free: Sequence[ByClient],
+    clients: Sequence[str | None],
 ) -> float | None:
-    """That the scores leak no more than the limit, and those of everybody who does not listen."""
-    against: list[Array | float] = [*free, *([] if imputed is None else [imputed])]
+    """That losses or errors leak no more than the limit, imputation, and everybody who does not
+    listen and answered of the same clients; None if there is nothing to compare with."""
+    known = [own for own in free if set(clients) <= set(own)]
+    against: list[Array | float] = [np.concatenate([own[c] for c in clients]) for own in known]
+    against += [] if imputed is None else [imputed]
     against += [] if metric.limit is None else [metric.limit]
     turned = -metric.sign
     return max((smaller_p_value(turned * units, turned * than) for than in against), default=None)
 
 
-def _over_all(scored: Sequence[Scored], listening: frozenset[str]) -> Iterable[Finding]:
-    groups = grouped(scored, lambda s: (s.finding.topic, s.finding.attack))
-    guessed = [(key[0], of) for key, of in groups.items() if key[1] not in listening]
-    free = [(topic, {m.finding.client: m.units for m in of}) for topic, of in guessed]
-    for (topic, _), members in groups.items():
-        yield over_clients(members, [own for t, own in free if t == topic])
-
-
-def over_clients(
-    everybody: Sequence[Scored], free: Sequence[Mapping[str | None, Array]] = ()
-) -> Finding:
+def over_clients(everybody: Sequence[Scored], free: Sequence[ByClient] = ()) -> Finding:
     """One attack over the clients whose answers it does not flag, the interval clustered by client.
 
     ``free``: of everybody who does not listen, the scores by client.
@@ -406,6 +391,8 @@ def over_clients(
     value = float(units.mean())
     low, high = clustered_interval([m.units for m in members], share=metric.hits)
     posteriors = [m.posterior for m in members if m.posterior is not None]
+    kinds = ("confidence", "hits", "bits") if posteriors else ()
+    joined = (np.concatenate([getattr(p, kind) for p in posteriors]) for kind in kinds)
     imputed = [m.imputed for m in members if m.imputed is not None]
     by_imputation = np.concatenate(imputed) if len(imputed) == len(members) else None
     contradicted = [m.finding.overconfident for m in members if m.finding.overconfident]
@@ -418,7 +405,7 @@ def over_clients(
         "clients": len(members),
         "n": len(units),
         "imputation": None if by_imputation is None else float(by_imputation.mean()),
-        "calibration": calibration(joined_posteriors(posteriors), True) if posteriors else None,
+        "calibration": calibration(Posterior(*joined), True) if posteriors else None,
         "seconds": sum(m.finding.seconds for m in members),
         "p_value": None,
     }
@@ -438,8 +425,5 @@ def over_clients(
     else:
         made["lift"] = None if by_imputation is None else metric.gain(value, made["imputation"])
         clients = [m.finding.client for m in members]
-        guesses = [
-            np.concatenate([own[c] for c in clients]) for own in free if set(clients) <= set(own)
-        ]
-        made["p_value"] = _p_value(metric, units, by_imputation, guesses)
+        made["p_value"] = _p_value(metric, units, by_imputation, free, clients)
     return first.model_copy(update=made)

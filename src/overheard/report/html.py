@@ -1,15 +1,20 @@
-"""How does an audit become one page that opens offline?
+"""How does an audit become one page that opens offline, or one Markdown document?
 
 The page is made of the typed record and of four files next to this one: a template, a style
 sheet, a script and nothing from elsewhere. Its Content-Security-Policy admits that style sheet
 and that script by their hashes and nothing else, so that a name which somebody chose to look like
 markup stays text. No record of any client is in the audit, hence none is in the page.
+
+Markdown, for a pull request, a wiki or a terminal, has the same contents, shorter, by a template of
+its own. What it fills in is escaped unless the template says that it is ours, so that a column
+called ``<script>`` stays text.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -23,8 +28,9 @@ from overheard.errors import ChooseAnotherOutput
 from overheard.evaluation.record import Audit
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
-from overheard.report import advice, model, references, svg, verdict, words
+from overheard.report import advice, model, svg, verdict, words
 from overheard.report.advice import Measured
+from overheard.report.verdict import Verdict
 
 MOST_BYTES = 2_000_000
 TABLE_ROWS = (2_000, 1_000, 500, 200, 50)
@@ -91,8 +97,8 @@ def contents(
         "ladders": model.ladders(audit),
         "frontiers": advice.frontiers(measured),
         "advice": advice.ranked(audit),
-        "paper": references.title,
-        "bibtex": references.bibtex(audit),
+        "paper": title,
+        "bibtex": bibtex(audit),
     }
 
 
@@ -151,3 +157,74 @@ def _policy(style: str, script: str) -> str:
         f"default-src 'none'; style-src {hashed[0]}; script-src {hashed[1]}; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+# ------------------------------------------------------------------------------- as Markdown
+
+EVERYTHING = 10**7
+_BY_ITSELF = re.compile(
+    r":(?=/)|(?<=mailto):|(?<=xmpp):|(?<=javascript):|(?<=www)\.|@", re.IGNORECASE
+)
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")
+
+
+def render_markdown(
+    audit: Audit, measured: Sequence[Measured] = (), show_records: bool = False
+) -> str:
+    """The report as one Markdown document."""
+    markdown = environment(finalize=_text)
+    markdown.filters |= {"code": _code, "sentence": _sentence}
+    told = contents(audit, EVERYTHING, (), measured, show_records)
+    return markdown.get_template("report.md.j2").render(told).rstrip() + "\n"
+
+
+def _text(words: object) -> Markup:
+    """Everything that Markdown or HTML would read as markup is escaped, lines are joined, and what
+    would be made a link or a mention of somebody by itself is not."""
+    if isinstance(words, Markup):
+        return words
+    escaped = _SPECIAL.sub(r"\\\1", visible(" ".join(str(words).split())))
+    return Markup(_BY_ITSELF.sub(r"\\\g<0>", escaped))  # nosec B704  # escaped for Markdown
+
+
+def _code(words: str) -> Markup:
+    """The same between backquotes."""
+    return Markup(visible(" ".join(words.replace("`", "").split())))  # nosec B704
+
+
+def _sentence(answer: Verdict) -> Markup:
+    safe = {name: str(_text(said)) for name, said in answer.names.items()}
+    safe |= {"secret": f"**{safe['secret']}**"}
+    return Markup(answer.pattern.format(**safe))  # nosec B704  # a sentence of ours; names escaped
+
+
+# ------------------------------------------------------------------------------ what to cite
+
+PAPERS = words.WORDS["papers"]
+
+
+def title(short: str) -> str:
+    """A paper in words, for one who does not know its short name; ours and guesses as they are."""
+    if short not in PAPERS:
+        ours = {"overheard": "overheard's own", "baseline": "a guess for comparison"}
+        return ours.get(short, short)
+    names = [author.split(",")[0] for author in PAPERS[short]["authors"].split(" and ")]
+    who = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
+    return f"{who} ({PAPERS[short]['year']}), “{PAPERS[short]['title']}”"
+
+
+def bibtex(audit: Audit) -> str:
+    """An entry for the program and one for each paper whose attack was run or skipped."""
+    version = audit.run.software.get("overheard", "")
+    version = re.sub(r"[^0-9A-Za-z.+_-]", "", version)  # it stands between fences and braces
+    lines = [
+        "@software{overheard,\n  title = {overheard: what can somebody who only listens to a "
+        f"federation learn?}},\n  version = {{{version}}},\n  license = {{Apache-2.0}}\n}}"
+    ]
+    for short in dict.fromkeys(info.paper for info in audit.attacks if info.paper in PAPERS):
+        paper = PAPERS[short]
+        lines.append(
+            f"@misc{{{paper.get('key', short)},\n  author = {{{paper['authors']}}},\n"
+            f"  title = {{{paper['title']}}},\n  year = {{{paper['year']}}}\n}}"
+        )
+    return "\n".join(lines)
