@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from functools import cache
 from multiprocessing import active_children, get_context
 from threading import Thread
 from types import ModuleType
@@ -36,8 +35,8 @@ def in_processes(
     """What the task returns for each of the calls, as they end; ``what`` a call is, in words."""
     others = set(active_children())
     with _for_workers():  # they are started as the calls are handed in
-        pool = ProcessPoolExecutor(workers, get_context("spawn"))
-        waiting = [pool.submit(_called, os.getpid(), task, call) for call in calls]
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), _end_with, (os.getpid(),))
+        waiting = [pool.submit(task, *call) for call in calls]
     ours = set(active_children()) - others
     try:
         for done in as_completed(waiting):
@@ -61,10 +60,10 @@ def on_cluster(
     """The same as tasks of the Ray cluster at an address, one processor each."""
     with needs("ray"):
         import ray
-    _answers(address)
     try:
+        _connect(address)
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+    except (OSError, OverflowError, ValueError, RuntimeError) as error:
         words = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise FixConfig(
             f"no Ray cluster answers at {address!r} ({words}); start one, or leave --ray out"
@@ -79,27 +78,16 @@ def on_cluster(
         ray.shutdown()
 
 
-def _answers(address: str) -> None:
+def _connect(address: str) -> None:
     """Fail within seconds where nobody listens: Ray itself would go on trying for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address == "auto":
         return
     if not host or not port.isdigit():
         raise FixConfig(f"{address!r} is no address of a Ray cluster; give HOST:PORT or auto")
-    try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except (OSError, OverflowError) as error:
-        raise FixConfig(
-            f"no Ray cluster answers at {address!r} ({error}); start one, or leave --ray out"
-        ) from error
+    socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _called(parent: int, task: Callable[..., Result], call: tuple[Any, ...]) -> Result:
-    _end_with(parent)
-    return task(*call)
-
-
-@cache
 def _end_with(parent: int) -> None:
     """End this process with its parent, which cannot say good-bye if it is killed."""
 

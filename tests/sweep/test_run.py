@@ -264,7 +264,7 @@ def test_a_killed_sweep_ends_its_workers_and_goes_on_to_the_same_table(
 def test_workers_know_the_sources_that_were_added(tmp_path: Path) -> None:
     """Those of the papers, which the package itself does not know."""
     add_sources("experiments.data")
-    options = {"sizes": [30, 40], "features": 3}
+    options = {"sizes": [30, 40]}
     base = {**SWEEP["base"], "data": {"source": "leaf_synthetic", "options": options}}
     asked = {**SWEEP, "base": base, "clients": [], "attacks": ["majority"], "seeds": [0]}
     rows = read_rows(sweep(parse_sweep(asked), tmp_path / "s", workers=2))

@@ -18,6 +18,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
+
+from overheard.cli.audit import run_audit
+from overheard.data.file import load
+from overheard.errors import FixConfig, FixRecording
+from overheard.evaluation.audit import AuditOptions
+from overheard.evaluation.compare import compare
+from overheard.evaluation.record import read_audit
+from overheard.federation.federation import read_config
+from overheard.federation.plan import plan
+from overheard.foreign.shown import visible
+from overheard.programs.records import Records
+from overheard.recorders.describe import describe
+from overheard.recorders.folder import import_folder, read_pattern
+from overheard.recorders.template import write_template
+from overheard.report import render
+from overheard.report.digest import digest
+from overheard.report.html import render_markdown
+from overheard.sweep.frontier import draw, frontier
+from overheard.sweep.grid import cells, parse_sweep, read_sweep
+from overheard.sweep.run import read_rows
+from overheard.transcript.kind import recipe_of
+from overheard.transcript.ledger import digest_line
+from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.target import Target
+from overheard.transcript.threat import threat_named
+from overheard.transcript.verify import verify
+from overheard.transcript.view import in_the_clear, observe
 
 HERE = Path(__file__).parent / "attempts"
 ROOT = Path(__file__).parents[2]
@@ -38,8 +66,6 @@ def sound(path: Path, secret: str = "s", words: str = "a note") -> None:
 
     ``secret``: the name of the sensitive column, ``words``: all that is said in sentences.
     """
-    from overheard.programs.records import Records
-    from overheard.transcript.store import Recorder
 
     rng = np.random.default_rng(7)
     clients = ("north", "south", "east")
@@ -89,7 +115,6 @@ def lines_of(index: Path) -> list[Any]:
 
 def forge(index: Path, entries: list[Any]) -> None:
     """Write an index whose digests are right, as somebody would who can compute sha256."""
-    from overheard.transcript.ledger import digest_line
 
     previous, lines = "", []
     for entry in entries:
@@ -173,8 +198,6 @@ def change(step: dict[str, Any], place: Path) -> None:
             path.unlink(missing_ok=True)
             os.mkfifo(path)
         case "checkpoint":
-            from safetensors.numpy import save_file
-
             save_file({"w": np.zeros(3, np.float32)}, path)
         case other:
             raise ValueError(f"no step {other!r}")
@@ -195,11 +218,6 @@ def relisted(folder: Path, name: str, raw: bytes, key: str = "holds") -> None:
 
 def _recording(place: Path) -> None:
     """Open a recording and read everything that an audit could ask of it."""
-    from overheard.transcript.kind import recipe_of
-    from overheard.transcript.store import Recording
-    from overheard.transcript.target import Target
-    from overheard.transcript.threat import threat_named
-    from overheard.transcript.view import in_the_clear, observe
 
     recording = Recording.open(place / "run")
     recipe_of(recording)
@@ -216,18 +234,12 @@ def _recording(place: Path) -> None:
 
 def _audited(place: Path) -> None:
     """The audit itself, with a guess and two attacks that take no time."""
-    from overheard.cli.audit import run_audit
-    from overheard.evaluation.audit import AuditOptions
-    from overheard.transcript.store import Recording
-    from overheard.transcript.threat import threat_named
 
     run, chosen = Recording.open(place / "run"), ["majority", "max_entropy", "exact_linear"]
     run_audit(run, threat_named("eavesdropper"), chosen, [], [], AuditOptions(rounds=False))
 
 
 def _verify(place: Path) -> None:
-    from overheard.errors import FixRecording
-    from overheard.transcript.verify import verify
 
     found = verify(place / "run")
     if found.problems:
@@ -235,22 +247,16 @@ def _verify(place: Path) -> None:
 
 
 def _config(place: Path) -> None:
-    from overheard.federation.federation import read_config
-    from overheard.federation.plan import plan
 
     plan(read_config(place / "config.toml"))
 
 
 def _sweep(place: Path) -> None:
-    from overheard.sweep.grid import cells, read_sweep
 
     cells(read_sweep(place / "sweep.toml"))
 
 
 def _description(place: Path) -> None:
-    from overheard.federation.federation import read_config
-    from overheard.recorders.describe import describe
-    from overheard.transcript.store import Recording
 
     read = read_config(place / "run/audit.toml", recorded=True, confined=True)
     shutil.rmtree(place / "run/side")
@@ -258,8 +264,6 @@ def _description(place: Path) -> None:
 
 
 def _template(place: Path) -> None:
-    from overheard.errors import FixConfig
-    from overheard.recorders.template import write_template
 
     shutil.rmtree(place / "run/side")
     said = tomllib.loads(write_template(place / "run").read_text(encoding="utf-8"))
@@ -269,7 +273,6 @@ def _template(place: Path) -> None:
 
 
 def _import(place: Path) -> None:
-    from overheard.recorders.folder import import_folder, read_pattern
 
     pattern = place / "pattern.toml"
     import_folder(
@@ -278,12 +281,6 @@ def _import(place: Path) -> None:
 
 
 def _audit(place: Path) -> None:
-    from overheard.evaluation.compare import compare
-    from overheard.evaluation.record import read_audit
-    from overheard.foreign.shown import visible
-    from overheard.report import render
-    from overheard.report.digest import digest
-    from overheard.report.html import render_markdown
 
     audit = read_audit(place / "audit.json")
     for text in (render(audit), render_markdown(audit)):
@@ -294,9 +291,6 @@ def _audit(place: Path) -> None:
 
 
 def _cells(place: Path) -> None:
-    from overheard.sweep.frontier import draw, frontier
-    from overheard.sweep.grid import cells, parse_sweep
-    from overheard.sweep.run import read_rows
 
     folder = place / "sweep"
     with (folder / "sweep.json").open(encoding="utf-8") as file:
@@ -307,7 +301,6 @@ def _cells(place: Path) -> None:
 
 
 def _table(place: Path) -> None:
-    from overheard.data.file import load
 
     (file,) = place.glob("table.*")
     load(str(file), client="c", target="y")
