@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from federations import FAMILIES, heard, recorded, same
+from federations import FAMILIES, heard, same
 
 from overheard.errors import FixConfig, FixRecording
 from overheard.transcript import kind as kinds_of
@@ -85,21 +85,6 @@ def test_a_new_kind_is_read_checked_and_granted_by_name(tmp_path: Path) -> None:
         broken = with_shoes(tmp_path / f"broken {number}", content)
         with pytest.raises(FixRecording, match=r"ShoeSize for 'attribute\.s' is not what"):
             observe(broken, EAVESDROPPER.granting(ShoeSize), TARGET, "a")
-
-
-@pytest.mark.usefixtures("registry")
-def test_a_federation_discloses_a_new_kind(tmp_path: Path) -> None:
-    @kind
-    @dataclass(frozen=True)
-    class Size(ShoeSize):
-        name: ClassVar[str] = "size"
-
-        @classmethod
-        def disclosed(cls, world: kinds_of.Disclosure) -> kinds_of.Piece:
-            return {c: cls(float(len(mine))) for c, mine in world.clients.items()}
-
-    recording = recorded(tmp_path / "run", rounds=1, people=7)
-    assert recording.side("Size", TARGET.key)["0"] == {"largest": 7.0, "sold": []}
 
 
 @pytest.mark.usefixtures("registry")
