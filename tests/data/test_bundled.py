@@ -22,7 +22,7 @@ from overheard.errors import FixConfig
 def test_unknown_sources_and_options_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package knows its own and no others, unless they are added."""
     monkeypatch.setattr(source_module, "_PACKAGES", [])
-    with pytest.raises(FixConfig, match="'adult'; known: randhie, digits, digits_images, file$"):
+    with pytest.raises(FixConfig, match=r"'adult'; known: randhie, digits, digits_images, file$"):
         load("adult")
     with pytest.raises(FixConfig, match="did you mean 'digits'"):
         load("digit")
