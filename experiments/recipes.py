@@ -49,7 +49,7 @@ ROWS = (
         "the clipping norm is stated in audit.toml"),
     Row("vertical", (), "", "later"),
 )  # fmt: skip
-FRAMEWORKS = {"flower.py": "Flower", "job.py": "FLARE", "train.py": "plain loop"}
+FRAMEWORKS = {"flower.py": "Flower", "job.py": "FLARE", "loop.py": "plain loop"}
 
 
 def figures(out: Path) -> dict[str, Any]:

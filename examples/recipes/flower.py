@@ -1,7 +1,7 @@
 """``python ../flower.py APP OUT [KEY=VALUE...]``, from an app's folder: Flower's simulation of it.
 
-Its server app records to OUT/run; other settings are the app's own, as `flwr run --run-config` has
-them.
+The app is a package, or a module of which `fedavg.py` makes one. It records to OUT/run; other
+settings are the app's own, as `flwr run --run-config` has them.
 """
 
 import importlib
@@ -24,7 +24,13 @@ def app(name: str, folder: Path, out: Path, *settings: str) -> tuple[Any, Any]:
     from flwr.serverapp import ServerApp
 
     sys.path[:0] = [str(folder.resolve()), str(Path(__file__).resolve().parent)]
-    server = importlib.import_module(f"{name}.server_app").app
+    module = importlib.import_module(name)
+    if hasattr(module, "__path__"):
+        parts = [importlib.import_module(f"{name}.{part}_app") for part in ("server", "client")]
+        server, client = (part.app for part in parts)
+    else:
+        fedavg = importlib.import_module("fedavg")
+        server, client = fedavg.server_app(module), fedavg.client_app(module)
     config = {"recording": str(out.resolve() / "run"), **dict(s.split("=") for s in settings)}
     told = ServerApp()
 
@@ -33,7 +39,7 @@ def app(name: str, folder: Path, out: Path, *settings: str) -> tuple[Any, Any]:
         context.run_config.update(config)
         server(grid, context)
 
-    return told, importlib.import_module(f"{name}.client_app").app
+    return told, client
 
 
 def simulate(server: Any, client: Any, sites: int = 4) -> None:

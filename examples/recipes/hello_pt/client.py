@@ -1,7 +1,7 @@
 """A site: trains the network of ../cnn on its own images, as hello-pt does."""
 
 import nvflare.client as flare
-from cnn.task import Net, load_data, train
+from cnn import Net, load_data, train
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
-from cnn.task import Net
+from cnn import Net
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 from nvflare.recipe.sim_env import SimEnv
 

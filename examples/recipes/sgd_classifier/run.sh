@@ -3,6 +3,6 @@
 set -e
 OUT=$(realpath "${1:-out}") && cd "$(dirname "$0")" && export PYTHONPATH="$PWD/.."
 python ../people.py "$OUT"
-python train.py "$OUT"
+python ../loop.py sgd_classifier "$OUT"
 cp audit.toml "$OUT"
 overheard audit "$OUT/run" --with "$OUT/audit.toml" --no-rounds --client 0 --attack max_entropy --attack majority --out "$OUT/audit"

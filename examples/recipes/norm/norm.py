@@ -3,8 +3,9 @@
 import people
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-from training import steps
+from training import batches, steps
+
+ROUNDS = 3
 
 
 class Net(nn.Sequential):
@@ -15,13 +16,11 @@ class Net(nn.Sequential):
         )  # fmt: skip
 
 
-def load_data(partition: int) -> DataLoader:
-    mine = people.partition(partition)
-    inputs, labels = (torch.from_numpy(part).float() for part in mine)
-    data = TensorDataset(inputs, labels[:, None])
-    return DataLoader(data, batch_size=32, shuffle=True)
+def load_data(partition: int) -> torch.utils.data.DataLoader:
+    inputs, labels = people.partition(partition)
+    return batches(inputs, labels[:, None].astype("float32"))
 
 
-def train(model: nn.Module, loader: DataLoader) -> None:
+def train(model: nn.Module, loader: torch.utils.data.DataLoader) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
     steps(model, loader, nn.BCEWithLogitsLoss(), optimizer)

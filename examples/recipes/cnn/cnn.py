@@ -3,8 +3,9 @@
 import images
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-from training import steps
+from training import batches, steps
+
+ROUNDS = 2
 
 
 class Net(nn.Module):
@@ -20,11 +21,10 @@ class Net(nn.Module):
         return self.fc2(torch.relu(self.fc1(x.flatten(1))))
 
 
-def load_data(partition: int) -> DataLoader:
-    pictures, digits = map(torch.from_numpy, images.partition(partition))
-    return DataLoader(TensorDataset(pictures, digits), batch_size=32, shuffle=True)
+def load_data(partition: int) -> torch.utils.data.DataLoader:
+    return batches(*images.partition(partition))
 
 
-def train(model: nn.Module, loader: DataLoader) -> None:
+def train(model: nn.Module, loader: torch.utils.data.DataLoader) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     steps(model, loader, nn.CrossEntropyLoss(), optimizer)

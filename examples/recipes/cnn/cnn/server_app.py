@@ -1,7 +1,0 @@
-"""The server's side of the app, which overheard records."""
-
-from fedavg import server_app
-
-from cnn import task
-
-app = server_app(task, rounds=2)
