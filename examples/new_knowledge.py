@@ -7,7 +7,6 @@ threat model grants it; nothing else has to be told of it.
     python examples/new_knowledge.py
 """
 
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -100,8 +99,5 @@ def main(folder: str) -> Audit:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        main(sys.argv[1])
-    else:
-        with tempfile.TemporaryDirectory() as place:
-            main(place)
+    with tempfile.TemporaryDirectory() as place:
+        main(place)

@@ -22,21 +22,9 @@ SMALL = {
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    return {
-        "defence": "none",
-        "strength": 0.0,
-        "seed": 0,
-        "utility": 0.8,
-        "utility_is": "accuracy",
-        "error": None,
-        "attack": "a",
-        "question": "membership",
-        "attribute": None,
-        "metric": "accuracy",
-        "value": 0.7,
-        "lift": 0.2,
-        **changes,
-    }
+    found = {"attack": "a", "question": "membership", "attribute": None, "metric": "accuracy"}
+    cell = {"defence": "none", "strength": 0.0, "seed": 0, "error": None, "utility": 0.8}
+    return cell | found | {"utility_is": "accuracy", "value": 0.7, "lift": 0.2} | changes
 
 
 def test_the_command_line_tells_where_its_points_come_from(tmp_path: Path) -> None:

@@ -20,13 +20,8 @@ def sweep_of(**changes: Any) -> Any:
 
 
 def test_every_combination_is_a_cell_once() -> None:
-    found = cells(
-        sweep_of(
-            grid={"training.epochs": [1, 5, 1], "training.batch_size": [0, 8]},
-            setting=[{"defence": "none"}, {"defence": "none"}],
-            seeds=[0, 1],
-        )
-    )
+    grid = {"training.epochs": [1, 5, 1], "training.batch_size": [0, 8]}
+    found = cells(sweep_of(grid=grid, setting=[{"defence": "none"}] * 2, seeds=[0, 1]))
     assert len(found) == 2 * 2 * 2
     assert {c.config["training"]["epochs"] for c in found} == {1, 5}
     assert {c.config["seed"] for c in found} == {0, 1}
@@ -34,14 +29,8 @@ def test_every_combination_is_a_cell_once() -> None:
 
 
 def test_a_setting_changes_the_config_and_the_address() -> None:
-    plain, changed = cells(
-        sweep_of(
-            setting=[
-                {"defence": "none"},
-                {"defence": "epochs", "strength": 5, "change": {"training.epochs": 5}},
-            ]
-        )
-    )
+    more = {"defence": "epochs", "strength": 5, "change": {"training.epochs": 5}}
+    plain, changed = cells(sweep_of(setting=[{"defence": "none"}, more]))
     assert changed.config["training"]["epochs"] == 5
     assert plain.key != changed.key
     assert "epochs 5" in changed.name
@@ -50,12 +39,8 @@ def test_a_setting_changes_the_config_and_the_address() -> None:
 
 
 def test_a_setting_may_have_a_listener_of_its_own() -> None:
-    plain, summed = cells(
-        sweep_of(
-            attacks=["max_entropy"],
-            setting=[{}, {"threat": "secure-server", "attacks": ["sum_decode"]}],
-        )
-    )
+    other = {"threat": "secure-server", "attacks": ["sum_decode"]}
+    plain, summed = cells(sweep_of(attacks=["max_entropy"], setting=[{}, other]))
     assert (plain.asked["threat"], plain.asked["attacks"]) == ("eavesdropper", ("max_entropy",))
     assert (summed.asked["threat"], summed.asked["attacks"]) == ("secure-server", ("sum_decode",))
     assert plain.key != summed.key
@@ -82,14 +67,6 @@ def test_what_varies_has_the_same_address_however_it_is_written() -> None:
 def test_a_wrong_sweep_says_what_is_wrong(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(FixConfig, match=complaint):
         cells(sweep_of(**changes))
-
-
-def test_a_file_that_is_not_there_or_not_toml(tmp_path: Any) -> None:
-    with pytest.raises(FixConfig, match="cannot be read"):
-        read_sweep(tmp_path / "no.toml")
-    (tmp_path / "bad.toml").write_text("= 1")
-    with pytest.raises(FixConfig, match="is not TOML"):
-        read_sweep(tmp_path / "bad.toml")
 
 
 def test_a_path_starts_at_the_file_that_names_it(tmp_path: Path) -> None:

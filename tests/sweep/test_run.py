@@ -156,7 +156,7 @@ def test_a_full_disk_ends_the_sweep_and_keeps_what_is_finished(
 
     with monkeypatch.context() as patched:
         patched.setattr(run, "replace_durably", full)
-        with pytest.raises(ChooseAnotherOutput, match=r"No space left on device.*3 of 4 cells are"):
+        with pytest.raises(OSError, match="No space left on device"):
             sweep(parse_sweep(SWEEP), half_done(finished))
     assert len(kept(finished)) == 3
     assert same_table(sweep(parse_sweep(SWEEP), finished), undisturbed)
@@ -166,7 +166,7 @@ def test_a_disk_that_is_full_inside_a_cell_is_no_fault_of_the_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(simulate, "run_rounds", full_disk)
-    with pytest.raises(ChooseAnotherOutput, match=r"somewhere.*0 of 4 cells are kept"):
+    with pytest.raises(OSError, match="somewhere"):
         sweep(parse_sweep(SWEEP), tmp_path / "s")
     assert not kept(tmp_path / "s")
 
@@ -176,7 +176,7 @@ def test_a_table_that_cannot_be_written_leaves_the_old_one(
 ) -> None:
     before = (finished / TABLE).read_bytes()
     monkeypatch.setattr("os.fsync", full_disk)
-    with pytest.raises(ChooseAnotherOutput, match="the cells are kept"):
+    with pytest.raises(OSError, match="somewhere"):
         write_table(finished)
     assert (finished / TABLE).read_bytes() == before
     assert not list(finished.glob("*.part"))

@@ -10,23 +10,15 @@ import pytest
 from federations import generated_people
 
 from overheard.federation.federation import parse_config
-from overheard.federation.plan import load_data, plan
+from overheard.federation.plan import plan
 from overheard.federation.simulate import run_rounds
-from overheard.programs.networks import network
-from overheard.programs.records import encode
 from overheard.sweep.grid import cells, parse_sweep
-from overheard.sweep.run import network_worth, run_cell
+from overheard.sweep.run import run_cell
 from overheard.transcript.store import Recording
 
 pytestmark = pytest.mark.slow
 
 TABLES = {"name": "statistics", "tables": [{"by": ["s", "x0"]}], "bins": {"x0": [-1.0, 0.0, 1.0]}}
-DIGITS: dict[str, Any] = {
-    "data": {"source": "digits_images", "options": {"clients": 2, "records": 20, "auxiliary": 5}},
-    "model": {"name": "lenet", "filters": [2, 3], "hidden": [5]},
-    "training": {"rounds": 1, "learning_rate": 0.1},
-    "audit": {"attributes": []},
-}
 
 
 @pytest.mark.parametrize("defence", [[], [{"name": "secure_sum"}]], ids=["open", "sum"])
@@ -46,16 +38,6 @@ def test_the_model_is_the_one_that_would_have_been_sent_next(
     (sent,) = run.messages(run.rounds[-1], [("sent", "")])
     flat = [sent[name].reshape(-1) for name, _ in ended.recipe.model.layout()]
     np.testing.assert_array_equal(np.concatenate(flat), expected)
-
-
-def test_the_worth_of_a_network_of_images(tmp_path: Path) -> None:
-    config = parse_config(DIGITS)
-    ended = run_rounds(plan(config), tmp_path / "run")
-    held = load_data(config).records.without("client")
-    worth, name = network_worth(ended.recipe, ended.model, held)
-    outputs = network(ended.recipe).predict(ended.model, encode(ended.recipe.encoding, held))
-    right = outputs.argmax(axis=1) == ended.recipe.target.encode(held)
-    assert (worth, name) == (pytest.approx(right.mean()), "accuracy")
 
 
 def found(

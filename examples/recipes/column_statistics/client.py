@@ -4,24 +4,17 @@ from typing import Any
 
 import numpy as np
 import people
-from nvflare.app_common.abstract.statistics_spec import (
-    Bin,
-    DataType,
-    Feature,
-    Histogram,
-    HistogramType,
-    Statistics,
-)
+from nvflare.app_common.abstract import statistics_spec as spec
 
 COLUMNS = ("xage", "num", "female", "black")
 
 
-class PeopleStatistics(Statistics):
+class PeopleStatistics(spec.Statistics):
     def initialize(self, fl_ctx: Any) -> None:
         self.columns = people.sites()[f"site {fl_ctx.get_identity_name()[-1]}"]
 
-    def features(self) -> dict[str, list[Feature]]:
-        return {"people": [Feature(name, DataType.FLOAT) for name in COLUMNS]}
+    def features(self) -> dict[str, list[spec.Feature]]:
+        return {"people": [spec.Feature(name, spec.DataType.FLOAT) for name in COLUMNS]}
 
     def count(self, dataset_name: str, feature_name: str) -> int:
         return len(self.columns[feature_name])
@@ -31,7 +24,7 @@ class PeopleStatistics(Statistics):
 
     def histogram(
         self, dataset_name: str, feature_name: str, num_of_bins: int, low: float, high: float
-    ) -> Histogram:
+    ) -> spec.Histogram:
         counts, edges = np.histogram(self.columns[feature_name], num_of_bins, (low, high))
         cut = zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
-        return Histogram(HistogramType.STANDARD, [Bin(*one) for one in cut])
+        return spec.Histogram(spec.HistogramType.STANDARD, [spec.Bin(*one) for one in cut])

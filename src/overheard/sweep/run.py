@@ -74,18 +74,10 @@ def sweep(
         left = [cell for cell in wanted if not _is_finished(_path(folder, cell), again)]
         done = len(wanted) - len(left)
         progress("", done, len(wanted))
-        try:
-            for result in _results(left, workers, ray, folder / SCRATCH):
-                text = json.dumps(result, indent=1, sort_keys=True, allow_nan=False) + "\n"
-                replace_durably(folder / "cells" / f"{result['key']}.json", text.encode())
-                done += 1
-                progress(str(result["name"]), done, len(wanted))
-        except OSError as error:
-            raise ChooseAnotherOutput(
-                f"{error.filename or folder}: cannot be written ({error.strerror or error}); "
-                f"{done} of {len(wanted)} cells are kept in {folder}: make room and give the same "
-                "command again"
-            ) from error
+        for number, result in enumerate(_results(left, workers, ray, folder / SCRATCH), done + 1):
+            text = json.dumps(result, indent=1, sort_keys=True, allow_nan=False) + "\n"
+            replace_durably(folder / "cells" / f"{result['key']}.json", text.encode())
+            progress(str(result["name"]), number, len(wanted))
     return folder
 
 
@@ -354,13 +346,7 @@ def write_table(folder: str | Path) -> Path:
     table = csv.DictWriter(text, names, lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
-    try:
-        replace_durably(path, text.getvalue().encode())
-    except OSError as error:
-        raise ChooseAnotherOutput(
-            f"{path}: cannot be written ({error.strerror or error}); the cells are kept: make room "
-            "and give the same command again"
-        ) from error
+    replace_durably(path, text.getvalue().encode())
     return path
 
 

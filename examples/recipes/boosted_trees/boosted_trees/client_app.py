@@ -4,7 +4,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from boosted_trees.task import boost, load_data, losses
+from boosted_trees.task import boost, load_data
 
 app = ClientApp()
 
@@ -18,11 +18,3 @@ def fit(message: Message, context: Context) -> Message:
     metrics = MetricRecord({"num-examples": data.num_row(), "site": partition})
     content = RecordDict({"arrays": ArrayRecord([made]), "metrics": metrics})
     return Message(content, reply_to=message)
-
-
-@app.evaluate()
-def evaluate(message: Message, context: Context) -> Message:
-    data = load_data(int(context.node_config["partition-id"]))
-    loss = losses(message.content["arrays"]["0"].numpy().tobytes(), data)
-    metrics = MetricRecord({"num-examples": data.num_row(), "loss": loss})
-    return Message(RecordDict({"metrics": metrics}), reply_to=message)

@@ -28,9 +28,3 @@ def boost(model: bytes, data: xgboost.DMatrix, cyclic: bool) -> bytes:
     last = booster.num_boosted_rounds()
     booster.update(data, last)
     return bytes((booster if cyclic else booster[last : last + 1]).save_raw("json"))
-
-
-def losses(model: bytes, data: xgboost.DMatrix) -> float:
-    booster = xgboost.Booster(params=PARAMETERS)
-    booster.load_model(bytearray(model))
-    return float(booster.eval(data).rpartition(":")[2])
