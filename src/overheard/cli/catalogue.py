@@ -66,21 +66,15 @@ def attacks(
 
 
 def _facts(attack: Any) -> dict[str, Any]:
-    from overheard.attacks import equation, is_slow, words
+    from overheard.attacks import is_slow
+    from overheard.evaluation.audit import info_of
     from overheard.transcript.threat import who_grants
 
     threats = [set(who_grants(kind)) for kind in attack.needs]
-    return {
-        "name": attack.name,
-        "question": attack.question,
-        "paper": attack.paper,
-        "words": words(attack),
-        "equation": equation(attack),
-        "needs": sorted(kind.name for kind in attack.needs),
-        "uses": sorted(kind.name for kind in getattr(attack, "uses", ())),
-        "threats": sorted(set.intersection(*threats)) if threats else [],
-        "slow": is_slow(attack),
-    }
+    uses = sorted(kind.name for kind in getattr(attack, "uses", ()))
+    allowed = sorted(set.intersection(*threats)) if threats else []
+    more = {"uses": uses, "threats": allowed, "slow": is_slow(attack)}
+    return info_of(attack).model_dump(mode="json") | more
 
 
 def doctor() -> None:

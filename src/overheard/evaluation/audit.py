@@ -216,7 +216,7 @@ def audit(
     these = (recording, asked.recipe, asked.truth, asked.clients, options.seed)
     record = Audit(
         run=_run(asked),
-        attacks=tuple(_info(a) for a in used),
+        attacks=tuple(map(info_of, used)),
         findings=findings,
         pooled=over_all,
         skipped=tuple(u for u in unscored if isinstance(u, Skipped)),
@@ -326,7 +326,8 @@ def _run(asked: Asked) -> Run:
     )
 
 
-def _info(attack: Attack) -> AttackInfo:
+def info_of(attack: Attack) -> AttackInfo:
+    """What there is to say of an attack: for reports, and for whoever chooses one."""
     needs = tuple(sorted(kind.name for kind in attack.needs))
     shared = {name: getattr(attack, name) for name in ("name", "question", "paper")}
     return AttackInfo(**shared, needs=needs, words=words(attack), equation=equation(attack))
