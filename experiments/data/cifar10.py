@@ -1,7 +1,7 @@
 """CIFAR-10: 50,000 colour photographs of 32 x 32 pixels; of which of 10 things?
 
 They come as five large PNG files, a photograph in each row. Where only the first is at hand, its
-10,000 photographs are dealt from. How they are split: `overheard.data.dealing`.
+10,000 photographs are dealt from. How they are split: `overheard.data.bundled`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from experiments.data import SOURCES
 from experiments.data.files import unpacked
+from overheard.data.bundled import Bytes, deal_images
 from overheard.data.dataset import Dataset
-from overheard.data.dealing import Bytes, Shares, deal_images
 from overheard.errors import FixData
 
 SOURCE = SOURCES["cifar10"]
@@ -23,14 +23,14 @@ SIDE, CHANNELS = 32, 3
 
 
 def load(folder: str | Path | None = None, **shares: Any) -> Dataset:
-    """50 clients of 25 photographs each, unless ``shares`` says otherwise, see `Shares`."""
+    """50 clients of 25 photographs each, unless ``shares`` says otherwise, see `deal_images`."""
     *batches, answers = SOURCE.locate(folder)
     images = np.concatenate([read_batch(file) for file in batches])
     labels = np.asarray(json.loads(unpacked(answers)), np.uint8)[: len(images)]
     if len(labels) < len(images):
         raise FixData(f"{answers}: {len(labels)} labels for {len(images)} images; fetch it again")
-    how = Shares(**{"records": 25, "auxiliary": 5000, **shares})
-    return deal_images(SOURCE, images, labels, (CHANNELS, SIDE, SIDE), how)
+    how = {"records": 25, "auxiliary": 5000, **shares}
+    return deal_images(SOURCE, images, labels, (CHANNELS, SIDE, SIDE), **how)
 
 
 def read_batch(file: Path) -> Bytes:

@@ -7,7 +7,7 @@ Which attributes. lyu2021 prints the variance of the counts of an attribute's tw
 for its 1-st and 2070 for its 69-th attribute. Counted from 0, columns 1 (0 for 82.2 % of users,
 variance 2,601,769) and 69 (1 for 50.9 %, variance 2,116) of this file fit, and are the default.
 
-How the records are split: `overheard.data.dealing`.
+How the records are split: `overheard.data.bundled`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from experiments.data import SOURCES
 from experiments.data.files import table
+from overheard.data.bundled import deal
 from overheard.data.dataset import Dataset
-from overheard.data.dealing import Split, deal
 from overheard.errors import FixData
 
 SOURCE = SOURCES["location30"]
@@ -31,11 +31,11 @@ COLUMNS, CLASSES = 446, 30
 
 
 def load(folder: str | Path | None = None, **split: Any) -> Dataset:
-    """A victim of 300 users, unless ``split`` says otherwise, see `Split`."""
+    """A victim of 300 users, unless ``split`` says otherwise, see `deal`."""
     (file,) = SOURCE.locate(folder)
     columns, labels = read_binary(file, "bangkok", COLUMNS, CLASSES)
-    how = Split(**{"victim": 300, "attributes": SENSITIVE, **split})
-    return deal(SOURCE, list(columns.T), labels, how)
+    how = {"victim": 300, "attributes": SENSITIVE, **split}
+    return deal(SOURCE, list(columns.T), labels, **how)
 
 
 def read_binary(

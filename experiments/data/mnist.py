@@ -1,6 +1,6 @@
 """MNIST: 60,000 handwritten digits of 28 x 28 pixels; which of 10?
 
-How the images are split: `overheard.data.dealing`.
+How the images are split: `overheard.data.bundled`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 
 from experiments.data import SOURCES
 from experiments.data.files import FileSource, table, unpacked
+from overheard.data.bundled import Bytes, deal_images
 from overheard.data.dataset import Dataset
-from overheard.data.dealing import Bytes, Shares, deal_images
 from overheard.errors import FixData
 
 SIDE = 28
@@ -22,12 +22,12 @@ SIDE = 28
 def load(
     folder: str | Path | None = None, source: FileSource = SOURCES["mnist"], **shares: Any
 ) -> Dataset:
-    """50 clients of 10 digits each, unless ``shares`` says otherwise, see `Shares`."""
+    """50 clients of 10 digits each, unless ``shares`` says otherwise, see `deal_images`."""
     found = source.locate(folder)
     images, labels = _csv(*found) if len(found) == 1 else _idx(*found)
     if labels.max() > 9 or images.shape != (len(labels), SIDE * SIDE):
         raise FixData(f"{found[0]}: no images of {SIDE} x {SIDE} and labels 0 to 9; fetch it again")
-    return deal_images(source, images, labels, (1, SIDE, SIDE), Shares(**shares))
+    return deal_images(source, images, labels, (1, SIDE, SIDE), **shares)
 
 
 def _csv(file: Path) -> tuple[Bytes, Bytes]:

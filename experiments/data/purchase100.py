@@ -10,7 +10,7 @@ Columns are c000 to c599. lyu2021's 130-th and 595-th attributes have, by the va
 majorities 0.759 and 0.674; the stand-in's c130 and c595 are made so. ``classes = 2`` merges the
 kinds into two halves, as lyu2021's Purchase2.
 
-How the records are split: `overheard.data.dealing`.
+How the records are split: `overheard.data.bundled`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from experiments.data import SOURCES
 from experiments.data.location30 import read_binary
+from overheard.data.bundled import deal
 from overheard.data.dataset import Dataset
-from overheard.data.dealing import Split, deal
 from overheard.errors import FixConfig
 from overheard.randomness import stream
 
@@ -44,7 +44,7 @@ def load(
     generated: bool | None = None,
     **split: Any,
 ) -> Dataset:
-    """A victim of 500 customers, unless ``split`` says otherwise, see `Split`."""
+    """A victim of 500 customers, unless ``split`` says otherwise, see `deal`."""
     if classes not in (2, CLASSES):
         raise FixConfig(f"purchase100: classes = {classes} is neither 2 nor {CLASSES}")
     if generated is None:
@@ -59,8 +59,8 @@ def load(
         values, labels = read_binary(file, "dataset_purchase", COLUMNS, CLASSES)
     if classes == 2:
         labels = np.where(labels > CLASSES // 2, 2.0, 1.0)
-    how = Split(**{"victim": 500, "attributes": SENSITIVE, **split})
-    return deal(source, list(values.T), labels, how)
+    how = {"victim": 500, "attributes": SENSITIVE, **split}
+    return deal(source, list(values.T), labels, **how)
 
 
 @cache

@@ -12,7 +12,7 @@ Which attributes. The counts of the four nucleotides at lyu2021's 7-th and 17-th
 units of their mean, by 0.047 and 0.035; so do those at c001 (0.046, majority 0.269) and c049
 (0.035, majority 0.263).
 
-How the records are split: `overheard.data.dealing`.
+How the records are split: `overheard.data.bundled`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import numpy as np
 
 from experiments.data import SOURCES
 from experiments.data.files import unpacked
+from overheard.data.bundled import deal
 from overheard.data.dataset import Dataset
-from overheard.data.dealing import Split, deal
 from overheard.errors import FixConfig, FixData
 
 SOURCE = SOURCES["splice"]
@@ -39,7 +39,7 @@ def load(
     numbers: bool = False,
     **split: Any,
 ) -> Dataset:
-    """A victim of 500 sequences, unless ``split`` says otherwise, see `Split`."""
+    """A victim of 500 sequences, unless ``split`` says otherwise, see `deal`."""
     if classes not in (2, 3):
         raise FixConfig(f"splice: classes = {classes} is neither 2 (junction or not) nor 3")
     (file,) = SOURCE.locate(folder)
@@ -54,6 +54,6 @@ def load(
     columns = list(table[:, :-1].T)
     if numbers:
         columns = [np.searchsorted(NUCLEOTIDES, column) + 1.0 for column in columns]
-    how = Split(**{"victim": 500, "attributes": SENSITIVE, **split})
-    ordinal = frozenset(how.attributes) if numbers else frozenset()
-    return deal(SOURCE, columns, labels, how, ordinal=ordinal)
+    how = {"victim": 500, "attributes": SENSITIVE, **split}
+    ordinal = frozenset(how["attributes"]) if numbers else frozenset()
+    return deal(SOURCE, columns, labels, ordinal=ordinal, **how)

@@ -13,8 +13,7 @@ import pytest
 
 from overheard.data import bundled
 from overheard.data import source as source_module
-from overheard.data.bundled import digits
-from overheard.data.dealing import VICTIM, Split, deal
+from overheard.data.bundled import VICTIM, deal, digits
 from overheard.data.source import BUNDLED, Source, load
 from overheard.errors import FixConfig
 
@@ -42,7 +41,9 @@ def test_a_smaller_victim_is_the_beginning_of_a_larger_one() -> None:
 def test_participants_and_public_are_disjoint() -> None:
     numbers = np.arange(60.0)
     source = Source("numbers", "here", "some", "none", "made")
-    data = deal(source, [numbers], numbers % 3, Split(10, ("c000",), 4, 15))
+    data = deal(
+        source, [numbers], numbers % 3, victim=10, attributes=("c000",), participants=4, public=15
+    )
     clients = data.by_client()
     assert list(clients) == ["participant 2", "participant 3", "participant 4", VICTIM]
     assert {len(r) for r in clients.values()} == {10}

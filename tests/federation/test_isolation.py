@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from federations import simulated
 
-from overheard.data.bundled import digits
-from overheard.data.dealing import VICTIM
+from overheard.data.bundled import VICTIM, digits
 from overheard.errors import FixConfig, FixData
 from overheard.transcript.knowledge import Link
 from overheard.transcript.store import Recording

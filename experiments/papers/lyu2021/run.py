@@ -19,7 +19,7 @@ from experiments.papers.scoring import messages, truth_and_recipe
 from experiments.recordings import federation, recorded
 from experiments.runner import Value, Values
 from overheard.attacks.papers.lyu2021 import phase
-from overheard.data.dealing import VICTIM
+from overheard.data.bundled import VICTIM
 from overheard.decoding.ties import same_rows
 from overheard.errors import ChooseAnotherAttack, GrantKnowledge
 from overheard.evaluation import metrics

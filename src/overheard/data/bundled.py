@@ -21,27 +21,39 @@ rules:
 file. As a table, one victim: 8 x 8 pixels are dark or not (half of the greatest value), c000 to
 c063, line by line; the default attributes c043 (dark for 49 % of the digits) and c005 (37 %) mean
 nothing to anybody. As images, many equal clients: each pixel is drawn four times, which makes
-16 x 16, the smallest that LeNet takes. How they are split: `overheard.data.dealing`.
+16 x 16, the smallest that LeNet takes.
+
+How records are dealt, here and by sources of others (`deal`, `deal_images`): they are shuffled once
+by the seed. The first ones go to the clients, so many to each: a smaller federation is a part of a
+larger one. The last ones are a public set of the same population (`Dataset.outside`), from which
+values, shares and an adversary's auxiliary records come. One victim and perhaps some others is how
+lyu2021 splits its tables; many equal clients of images is how kerkouche2023 splits MNIST and the
+like. An image is a row of bytes.
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
+from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
-from overheard.data.dealing import Shares, Split, deal, deal_images
-from overheard.data.source import BUNDLED
+from overheard.data.source import BUNDLED, Source
+from overheard.errors import FixConfig
 from overheard.programs.records import Records
+from overheard.randomness import stream
 
 FILE = resources.files("overheard.data") / "randhie.csv.gz"
 SENSITIVE = ("female", "black", "physlm")
 PUBLIC = "xage linc lfam educdec num disea mhi logc lpi fmde hlthg hlthf hlthp child".split()
 SIDE, DARKEST = 8, 16
+VICTIM, CLIENT, IMAGE, TARGET = "victim", "client", "image", "class"
+Bytes = NDArray[np.uint8]
 
 
 def randhie(above_median: bool = False) -> Dataset:
@@ -78,22 +90,95 @@ def randhie(above_median: bool = False) -> Dataset:
 
 
 def digits(**split: Any) -> Dataset:
-    """A victim of 100 digits and 500 of nobody's, unless ``split`` says otherwise, see `Split`."""
+    """A victim of 100 digits and 500 of nobody's, unless ``split`` says otherwise, see `deal`."""
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
     columns = list((np.asarray(pixels).T >= DARKEST / 2).astype(np.float64))
-    how = Split(**{"victim": 100, "public": 500, "attributes": ("c043", "c005"), **split})
-    return deal(BUNDLED["digits"], columns, np.asarray(labels, dtype=np.float64), how)
+    how = {"victim": 100, "public": 500, "attributes": ("c043", "c005"), **split}
+    return deal(BUNDLED["digits"], columns, np.asarray(labels, dtype=np.float64), **how)
 
 
 def digits_images(**shares: Any) -> Dataset:
-    """20 clients of 10 digits each, unless ``shares`` says otherwise, see `Shares`."""
+    """20 clients of 10 digits each, unless ``shares`` says otherwise, see `deal_images`."""
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
     grey = np.round(np.asarray(pixels) * (255 / DARKEST)).astype(np.uint8)
     large = grey.reshape(-1, SIDE, SIDE).repeat(2, axis=1).repeat(2, axis=2)
-    how = Shares(**{"clients": 20, "auxiliary": 1000, **shares})
-    shape = (1, 2 * SIDE, 2 * SIDE)
-    return deal_images(BUNDLED["digits_images"], large.reshape(len(large), -1), labels, shape, how)
+    images, shape = large.reshape(len(large), -1), (1, 2 * SIDE, 2 * SIDE)
+    how = {"clients": 20, "auxiliary": 1000, **shares}
+    return deal_images(BUNDLED["digits_images"], images, labels, shape, **how)
+
+
+def deal(  # noqa: PLR0913  # the records, and how to deal them
+    source: Source,
+    columns: Sequence[NDArray[np.generic]],
+    labels: NDArray[np.generic],
+    *,
+    victim: int,
+    attributes: Sequence[str],
+    participants: int = 1,
+    public: int = 1000,
+    seed: int = 0,
+    **roles: Any,
+) -> Dataset:
+    """A victim of so many records, others of as many (``participants`` counts the victim too), and
+    ``public`` records of nobody's. Columns are c000, c001, ...; ``attributes`` are sensitive."""
+    names = [f"c{j:03d}" for j in range(len(columns))]
+    if unknown := sorted(set(attributes) - set(names)):
+        raise FixConfig(
+            f"{source.name}: no column {unknown[0]!r}; the columns are c000 to {names[-1]}"
+        )
+    table = Records({**dict(zip(names, columns, strict=True)), TARGET: labels})
+    sizes, roles["sensitive"] = (participants, victim, public), tuple(attributes)
+    return _dealt(
+        source, table, sizes, lambda i: f"participant {i + 1}" if i else VICTIM, seed, **roles
+    )
+
+
+def deal_images(  # noqa: PLR0913  # as above
+    source: Source,
+    images: Bytes,
+    labels: NDArray[np.generic],
+    shape: tuple[int, int, int],
+    *,
+    clients: int = 50,
+    records: int = 10,
+    auxiliary: int = 6000,
+    seed: int = 0,
+) -> Dataset:
+    """So many clients of so many records each, and ``auxiliary`` images that are nobody's."""
+    width, sizes = len(str(clients - 1)), (clients, records, auxiliary)
+    table = Records({IMAGE: images, TARGET: labels.astype(np.float64)})
+    roles = {"sensitive": (), "images": {IMAGE: shape}}
+    return _dealt(source, table, sizes, lambda i: f"client {i:0{width}d}", seed, **roles)
+
+
+def _dealt(
+    source: Source,
+    table: Records,
+    sizes: tuple[int, int, int],
+    name: Callable[[int], str],
+    seed: int,
+    **roles: Any,
+) -> Dataset:
+    """``sizes``: how many clients, of how many records each, and how many are nobody's; ``name``:
+    of a client, by its number."""
+    clients, each, nobodys = sizes
+    wanted, rows = clients * each, len(table)
+    if clients < 1 or each < 1 or nobodys < 0 or wanted + nobodys > rows:
+        raise FixConfig(
+            f"{source.name}: {clients} client(s) of {each} records and {nobodys} of nobody's "
+            f"cannot be dealt of {rows}: ask for at least 1 client of 1 record, and no more in all"
+        )
+    names = np.repeat([name(number) for number in range(clients)], each)
+    order = stream(seed, source.name, "records").permutation(rows)
+    return source.dataset(
+        Records({CLIENT: names, **table.take(order[:wanted]).columns}),
+        client=CLIENT,
+        target=TARGET,
+        task="classification",
+        outside=table.take(order[rows - nobodys :]) if nobodys else None,
+        **roles,
+    )

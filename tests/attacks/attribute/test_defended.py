@@ -11,7 +11,7 @@ import pytest
 from federations import digits, guessed
 
 from overheard.attacks.attribute import MaxEntropy
-from overheard.data.dealing import VICTIM
+from overheard.data.bundled import VICTIM
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.knowledge import AppliedDefence, Link
 from overheard.transcript.target import attribute

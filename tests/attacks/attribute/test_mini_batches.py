@@ -8,7 +8,7 @@ from federations import digits, guessed, simulated
 from generated import tumours
 
 from overheard.attacks.attribute import MaxEntropy
-from overheard.data.dealing import VICTIM
+from overheard.data.bundled import VICTIM
 from overheard.evaluation.baselines import Imputer, majority_share
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.kind import recipe_of

@@ -14,8 +14,8 @@ from overheard.attacks.baselines import PublicModel
 from overheard.attacks.papers import lyu2021 as gm
 from overheard.attacks.papers.driouich2022 import algorithm_4
 from overheard.attacks.papers.lyu2021 import Statistics, matrices_of, votes
+from overheard.data.bundled import VICTIM
 from overheard.data.dataset import Dataset
-from overheard.data.dealing import VICTIM
 from overheard.errors import ChooseAnotherAttack, FixConfig, GrantKnowledge
 from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.losses import loss_named
