@@ -145,7 +145,7 @@ def test_pairs_by_record_by_client_or_says_that_it_does_not():
     assert [row.paired for row in found.rows] == ["clients", "nothing", "nothing", "nothing"]
     assert "not the same records" in found.unpaired[0]
     assert found.unpaired[1].endswith("s0 of 0, s0 of 1, s0 of 2")
-    assert found.model_dump()["rows"][0]["paired"] == "clients"
+    assert found.to_dict()["rows"][0]["paired"] == "clients"
 
 
 def test_all_rows_hold_together_and_agree_on_the_difference():

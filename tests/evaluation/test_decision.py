@@ -65,7 +65,8 @@ def audit_of(
 
 def named(audit: Audit) -> tuple[set[str | None], set[tuple[str | None, str]]]:
     found = decide(audit)
-    return {t.attribute for t in found.topics}, {(t.attribute, c) for t, c in found.clients}
+    secrets = {topic.attribute for topic, client in found if client is None}
+    return secrets, {(topic.attribute, client) for topic, client in found if client is not None}
 
 
 def test_all_clients_together_come_first():

@@ -74,7 +74,7 @@ def compare(
     hits = read_hits(before.with_name(HITS), one), read_hits(after.with_name(HITS), other)
     found = compared(one, other, clients, hits)
     refused = bool(found.differs) and not (anyway and (found.rows or found.lost))
-    terminal.emit(found.model_dump(mode="json") | {"comparable": not refused})
+    terminal.emit(found.to_dict() | {"comparable": not refused})
     if refused:
         remedy = "audit the same data and clients under the same threat model"
         remedy += ", or add --anyway" if found.rows or found.lost else ""

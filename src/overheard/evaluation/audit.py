@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib.metadata import version
 from math import inf
+from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -437,20 +438,14 @@ def _left_out(recipe: Told | None) -> tuple[str, ...]:
     """What everybody is told of the records besides the updates, and no epsilon counts."""
     if recipe is None:
         return ()
-    plain = (0.0, 1.0)
-    blocks = recipe.encoding.blocks
-    scaled = [b.column for b in blocks if not isinstance(b, OneHot) and (b.shift, b.scale) != plain]
+    target, blocks = recipe.target, recipe.encoding.blocks
+    numbers: list[Any] = [b for b in blocks if not isinstance(b, OneHot)]
+    numbers += [] if target.classes else [target]
+    scaled = [b.column for b in numbers if (b.shift, b.scale) != (0.0, 1.0)]
     listed = [b.column for b in blocks if isinstance(b, OneHot | Codes)]
-    target = recipe.target
-    if target.classes:
-        listed.append(target.column)
-    elif (target.shift, target.scale) != plain:
-        scaled.append(target.column)
-    parts = []
-    if scaled:
-        parts.append(f"the means and scales of {few(scaled)}")
-    if listed:
-        parts.append(f"the lists of values of {few(listed)}")
+    listed += [target.column] if target.classes else []
+    told = {"the means and scales of": scaled, "the lists of values of": listed}
+    parts = [f"{what} {few(columns)}" for what, columns in told.items() if columns]
     if not parts:
         return ()
     return (

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError, computed_field
+from pydantic import Field, TypeAdapter, ValidationError, computed_field
+from pydantic.dataclasses import dataclass
 
 from overheard.errors import FixRecording
 from overheard.evaluation.decision import (
@@ -37,7 +38,8 @@ SIDES = ("before", "after")
 Paired = Literal["records", "clients", "nothing"]
 
 
-class Compared(Part):
+@dataclass(frozen=True)
+class Compared:
     """A secret in both audits. ``difference`` is how much more leaks in the second, in the units
     of the metric (shares: of the lift), with its interval; ``paired``: what was paired."""
 
@@ -59,7 +61,8 @@ class Compared(Part):
         return "fell" if self.high < 0 else "no change shown"
 
 
-class Comparison(Part):
+@dataclass(frozen=True)
+class Comparison:
     """``differs``: why the two cannot be compared (empty if they can); ``lost``: what learned most
     before and did not run now, so that no rise could show; ``changed``: settings that are not the
     same, which is what one compares for; ``cautions``: what to keep in mind; ``unpaired``: what
@@ -76,6 +79,11 @@ class Comparison(Part):
     @property
     def rose(self) -> bool:
         return any(row.change == "rose" for row in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a program: everything."""
+        told: dict[str, Any] = TypeAdapter(Comparison).dump_python(self, mode="json")
+        return told
 
 
 def compare(
@@ -98,12 +106,7 @@ def compare(
     if not rows and not lost:
         differs += ("no secret was measured in both",)
     return Comparison(
-        rows=rows,
-        differs=differs,
-        changed=_changed(*audits),
-        cautions=_cautions(*audits),
-        lost=lost,
-        unpaired=_unpaired(rows, kept),
+        rows, differs, _changed(*audits), _cautions(*audits), lost, _unpaired(rows, kept)
     )
 
 
@@ -170,18 +173,8 @@ def _compared(
     paired: Paired = "clients" if len(pairs) > 1 else "nothing"
     if pairs and all(_same_records(pair, hits) for pair in pairs):
         paired = "records"
-    first, after = best
-    return Compared(
-        secret=_secret(first),
-        metric=first.metric,
-        client=first.client,
-        before=first,
-        after=after,
-        difference=value,
-        low=low,
-        high=high,
-        paired=paired,
-    )
+    first = best[0]
+    return Compared(_secret(first), first.metric, first.client, *best, value, low, high, paired)
 
 
 def _pairs(

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -61,6 +60,7 @@ ERROR = 0.05
 """Probability that an audit calls anything exposed that is not."""
 UNCLEAR_ERROR = 0.15
 """Probability that an audit calls anything unclear or exposed of which nothing was learned."""
+Decision = Mapping[tuple[Topic, str | None], float]
 UNFIT = "the declared recipe does not reproduce what the client sent"
 
 
@@ -80,7 +80,7 @@ def decided(audit: Audit) -> dict[str, Any]:
     decisions = decide(audit, ERROR), decide(audit, UNCLEAR_ERROR)
     findings = _levelled(audit, audit.findings, decisions)
     pooled = _levelled(audit, audit.pooled, decisions)
-    secrets = [_secret(t, findings, pooled, t in decisions[0].topics) for t in _topics(audit)]
+    secrets = [_secret(t, findings, pooled, (t, None) in decisions[0]) for t in _topics(audit)]
     highest = max((s["level"] for s in secrets), key=LEVELS.index, default=NOT_MEASURED)
     lacking = any(s["level"] == NOT_MEASURED for s in secrets)
     level = NOT_MEASURED if highest == NO_SIGN and lacking else highest
@@ -160,16 +160,22 @@ def _level(
         return COMPARISON, ""
     if found.flag:
         return NOT_MEASURED, _flagged(found)
-    if decisions[0].exposed(found):
+    if _passes(found, decisions[0]):
         return EXPOSED, ""
     # close to the client's own model, but maybe not as close as counts for it
     nearer = found.measure.limit is not None and reference is not None and found.high < reference
     untested = reference is None or found.p_value is None
-    if decisions[1].exposed(found) or nearer or untested:
+    if _passes(found, decisions[1]) or nearer or untested:
         return UNCLEAR, ""
     if found.overconfident:
         return NOT_MEASURED, f"{found.attack} does not fit: {found.overconfident}"
     return NO_SIGN, ""
+
+
+def _passes(found: Finding, bars: Decision) -> bool:
+    """Is this finding one of those that show exposure?"""
+    bar = bars.get((found.topic, found.client))
+    return bar is not None and found.p_value is not None and found.p_value <= bar
 
 
 _Asked = tuple[str, str | None, str | None]
@@ -206,23 +212,10 @@ def _flagged(found: Finding) -> str:
     return f"{found.attack} flags its own answer: {found.flag}"
 
 
-@dataclass(frozen=True)
-class Decision:
-    """By topic, and by topic and client, the p-value below which an attack's test shows exposure;
-    absent where nothing is exposed."""
-
-    topics: Mapping[Topic, float]
-    clients: Mapping[tuple[Topic, str | None], float]
-
-    def exposed(self, found: Finding) -> bool:
-        """Is this finding one of those that show exposure?"""
-        alone = self.clients.get((found.topic, found.client))
-        level = self.topics.get(found.topic) if found.client is None else alone
-        return level is not None and found.p_value is not None and found.p_value <= level
-
-
 def decide(audit: Audit, error: float = ERROR) -> Decision:
-    """What the audit's findings show together, if it may err with this probability."""
+    """What the audit's findings show together, if it may err with this probability: by topic and
+    client (None: all together) the p-value below which an attack's test shows exposure; absent
+    where nothing is exposed."""
     listening = audit.listening
     doubted: Counter[tuple[Topic, str]] = Counter()
     leaves: dict[Topic, dict[str | None, list[float]]] = {}
@@ -238,17 +231,16 @@ def decide(audit: Audit, error: float = ERROR) -> Decision:
         if whole and not row.flag and p is not None and topic in attacks:
             attacks[topic].append(p)
     level = dict.fromkeys(leaves, error / max(len(leaves), 1))
-    topics: dict[Topic, float] = {}
-    clients: dict[tuple[Topic, str | None], float] = {}
+    bars: dict[tuple[Topic, str | None], float] = {}
     waiting = list(leaves)
     while True:
         found_one = next((t for t in waiting if _whole(leaves[t], attacks[t]) <= level[t]), None)
         if found_one is None:
-            return Decision(topics, clients)
+            return bars
         waiting.remove(found_one)
-        topics[found_one] = level[found_one] / max(len(attacks[found_one]), 1)
+        bars[found_one, None] = level[found_one] / max(len(attacks[found_one]), 1)
         rejected = _holm(leaves[found_one], level[found_one])
-        clients |= {(found_one, client): bar for client, bar in rejected.items()}
+        bars |= {(found_one, client): bar for client, bar in rejected.items()}
         if len(rejected) == len(leaves[found_one]):
             for other in waiting:
                 level[other] += level[found_one] / len(waiting)

@@ -115,11 +115,7 @@ class Page:
         """In how many rounds the attack observed a client: 53 to 64 of 120."""
         told = (f.details.get("rounds_heard") for f in self.audit.findings if f.attack == attack)
         observed = [int(number) for number in told if isinstance(number, int | float)]
-        ends = (
-            [words.count(n) for n in dict.fromkeys([min(observed), max(observed)])]
-            if observed
-            else []
-        )
+        ends = words.unique(words.count(n) for n in sorted(observed)[:: max(len(observed) - 1, 1)])
         return f"{' to '.join(ends)} of {words.count(self.audit.run.rounds)}" if ends else ""
 
     def lead(self) -> str:
@@ -202,12 +198,8 @@ class Page:
         for found in self.audit.everything:
             if found.metric == topic.metric:
                 guesses = (found.majority if metric.share else None, found.imputation)
-                values += [
-                    found.value,
-                    found.low,
-                    found.high,
-                    *(g for g in guesses if g is not None),
-                ]
+                values += [found.value, found.low, found.high]
+                values += [g for g in guesses if g is not None]
         return svg.share_scale(values) if metric.share else svg.loss_scale(values)
 
     def _calibrated(self, topic: Topic, most: int) -> Calibrated | None:

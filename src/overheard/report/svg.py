@@ -355,9 +355,8 @@ def reliability(bins: Sequence[Bin], name: str) -> Markup:
     """Share guessed right against the probability claimed; on the diagonal they agree."""
     # at least the upper half: the chosen one of two values never has less than one half
     least = int(10 * min([0.5, *(b.least for b in bins), *(b.low for b in bins)])) / 10
-    tenths = range(round(10 * least), 11)
-    labels = [(t / 10, f"{10 * t}%") for t in tenths if (10 - t) % (2 if least < 0.5 else 1) == 0]
-    plane = Plane(Scale(least, 1.0), Scale(least, 1.0), labels, labels)
+    scale = Scale(least, 1.0)
+    plane = Plane(scale, scale, scale.ticks(), scale.ticks())
     plane.segment((least, 1.0), (least, 1.0), "limit")
     marks = [
         Mark(b.confidence, b.right, b.low, b.high, f"claimed {words.percent(b.confidence, 1)}, "

@@ -275,18 +275,14 @@ def replay_lines(audit: Audit) -> list[tuple[str, str]]:
     """Each client with its outcome in words; what does not fit first."""
     order = ["does not fit", "cannot be checked", "fits"]
     return [
-        (r.client, f"{r.outcome}: {r.reason or _line(r)}")
+        (r.client, f"{r.outcome}: {r.reason or _off(r, words.count(len(r.rounds), 'round'))}")
         for r in sorted(audit.replays, key=lambda r: order.index(r.outcome))
     ]
 
 
-def _line(replay: Replay) -> str:
-    return f"{_off(replay)}; {words.count(len(replay.rounds), 'round')} replayed"
-
-
-def _off(replay: Replay) -> str:
+def _off(replay: Replay, rounds: str = "") -> str:
     """off by 3.1% of its update in round 7, where chance leaves replays up to 4% apart"""
     told = f"off by {words.excess(replay.off or 0.0)} of its update in round {replay.round}"
     if replay.by_chance:
         told += f", where chance leaves replays up to {words.excess(replay.by_chance)} apart"
-    return told
+    return f"{told}; {rounds} replayed" if rounds else told

@@ -87,7 +87,7 @@ def value(found: Finding, digits: int = 1) -> str:
     ends = (found.value, found.low, found.high)
     if not found.measure.share:
         return loss_interval(*ends)
-    return interval(*ends, digits) if found.measure.hits else score_interval(*ends)
+    return interval(*ends, digits) if found.measure.hits else "{:.2f} ({:.2f}–{:.2f})".format(*ends)
 
 
 def number(metric: Metric, value: float | None) -> str:
@@ -189,11 +189,6 @@ def interval(value: float, low: float, high: float, digits: int = 0) -> str:
     return f"{percent(value, digits)} ({ends[0]}–{ends[1]})"
 
 
-def score_interval(value: float, low: float, high: float) -> str:
-    """0.92 (0.85–0.97): an F1 score and its interval."""
-    return f"{value:.2f} ({low:.2f}–{high:.2f})"
-
-
 def points(difference: float | None) -> str:
     """A difference of two shares, in percentage points, with its sign."""
     if difference is None:
@@ -254,13 +249,8 @@ def loss_interval(value: float, low: float, high: float) -> str:
 
 def power_of_ten(exponent: int) -> str:
     """A tick of a logarithmic axis; the one at 1% says so."""
-    if exponent == -2:
-        return "10⁻² = 1%"
-    return (
-        f"10{str(exponent).translate(_SUPERSCRIPT)}"
-        if exponent not in (0, 1)
-        else ("1" if exponent == 0 else "10")
-    )
+    plain = {0: "1", 1: "10", -2: "10⁻² = 1%"}
+    return plain.get(exponent, f"10{str(exponent).translate(_SUPERSCRIPT)}")
 
 
 def diagnostics(details: Mapping[str, float | int | str], most: int = 12) -> str:
@@ -301,27 +291,19 @@ def _hundredths(share: float, digits: int) -> str:
 
 
 def _scalar(value: float | int | str) -> str:
-    match value:
-        case bool() | str():
-            return str(value)
-        case int():
-            return f"{value:,}"
-        case float():
-            return scientific(value)
+    if isinstance(value, bool | str):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else scientific(value)
 
 
 def _plain(value: object) -> str:
-    match value:
-        case None | () | [] | {}:
-            return "none"
-        case bool():
-            return "yes" if value else "no"
-        case str() | int() | float():
-            return str(value)
-        case list() | tuple() if all(isinstance(v, str | int | float) for v in value):
-            return ", ".join(map(str, value))
-        case _:
-            return json.dumps(value, default=str, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(v, str | int | float) for v in value):
+        return ", ".join(map(str, value)) or "none"
+    return json.dumps(value, default=str, ensure_ascii=False) if value else "none"
 
 
 MOST_DAMAGE = 50
