@@ -24,7 +24,6 @@ posterior is already what it says.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +38,7 @@ from overheard.attacks.client import (
     rounding,
     spread,
 )
-from overheard.attacks.simulated_clients import Attempt, judged, player
+from overheard.attacks.simulated_clients import judged, player
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import (
@@ -136,7 +135,11 @@ def decode_one_step(
     fits, flag = found.misfit <= options.fitting, posterior.flag
     if found.notes and not (compressed and heard > options.rounds):  # scale or noise was estimated
         play = player(found.client.only(spread(heard, rounds)), rng)
-        attempt = partial(_attempted, found.client, rounds, options)
+
+        def attempt(link: Link) -> tuple[Array, float]:
+            one = _decoded(found.client.hearing(link), rounds, options)
+            return one.posterior.probabilities, one.misfit
+
         tried = judged(play, attempt, posterior.probabilities, client.prior)
         believed = tried.calibration.applied(posterior.probabilities)
         posterior = replace(posterior, probabilities=believed)
@@ -155,11 +158,6 @@ class Found(NamedTuple):
     posterior: Posterior
     misfit: float
     notes: dict[str, float | int | str]
-
-
-def _attempted(client: Client, rounds: int, options: OneStepOptions, link: Link) -> Attempt:
-    found = _decoded(client.hearing(link), rounds, options)
-    return Attempt(found.posterior.probabilities, found.misfit)
 
 
 def _decoded(client: Client, rounds: int, options: OneStepOptions) -> Found:

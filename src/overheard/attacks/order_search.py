@@ -187,7 +187,7 @@ def guessed(client: Client, rng: np.random.Generator) -> Posterior | None:
     for tried in ranked(screen, every, place, rng)[: screen.options.decoded]:
         found = Replay(client, orders(*tried, place), GUESSED).answer()
         if found is not None:
-            said = _words(client, tried, place, found.guess)
+            said = f"seed {tried.seed}: {tried.convention.words}"
             notes = {**found.notes, "order_guessed": said, "seeds_tried": len(every)}
             return replace(found, notes=notes)
     return None
@@ -211,18 +211,3 @@ def ranked(
     eighth = np.sort(np.append(scores, wrong))[options.kept[-1] - 1]
     stands_out = scores < eighth - options.stands_out * wrong.std(ddof=1)
     return [tried for tried, far in zip(some, stands_out, strict=True) if far]
-
-
-def _words(client: Client, tried: Tried, place: Place, choice: Indices) -> str:
-    """Seed and convention; when it is seeded only where a second round tells."""
-    assert client.order is not None
-    made, link = orders(*tried, place), client.messages
-    same = [c for c in client.order.tried() if c.source == tried.convention.source]
-    same = [c for c in same if np.array_equal(orders(c, tried.seed, place), made)]
-    if len(link) > 1 and len(same) > 1:
-        later = client.only(np.array([1]))
-        place = place._replace(number=int(link.rounds[1]), before=1)
-        again = [(c, Replay(later, orders(c, tried.seed, place))) for c in same]
-        same = [c for c, replay in again if replay.repeats(choice)] or same
-    words = same[0].words if len(same) == 1 else same[0].source_words
-    return f"seed {tried.seed}: {words}"

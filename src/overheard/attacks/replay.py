@@ -189,10 +189,6 @@ class Replay:
         white = columns / sd.astype(np.float32)
         return white, (left / sd).astype(np.float32), np.eye(self.values)[choice][:, 1:].ravel()
 
-    def repeats(self, choice: Choice) -> bool:
-        """Does the replay of an answer agree with the message to rounding?"""
-        return _agrees(np.abs(self._apart(choice[None])[0]), self.options)
-
     def _done(self, choice: Choice, left: float) -> bool:
         """Is there nothing left, or is it rounding and no record could be otherwise?"""
         if not left:

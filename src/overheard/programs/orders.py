@@ -14,7 +14,7 @@ anew for every epoch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,14 +51,9 @@ class Convention(NamedTuple):
     restart: Restart
 
     @property
-    def source_words(self) -> str:
+    def words(self) -> str:
         """The source, for a report."""
         return SOURCES[self.source].words
-
-    @property
-    def words(self) -> str:
-        """Source and restart, for a report."""
-        return f"{self.source_words}, {_RESTARTS[self.restart]}"
 
 
 class Shuffle(Spec):
@@ -150,12 +145,8 @@ SOURCES: dict[Source, _Source] = {
     "numpy": _Source(_numpy, "numpy.random.default_rng"),
     "legacy": _Source(_legacy, "numpy.random.seed or RandomState"),
 }
-_RESTARTS: dict[Restart, str] = {
-    "run": "seeded once",
-    "round": "seeded before every round",
-}
 CONVENTIONS: tuple[Convention, ...] = tuple(
-    Convention(source, restart) for restart in _RESTARTS for source in SOURCES
+    Convention(source, restart) for restart in get_args(Restart) for source in SOURCES
 )
 """Every one, the likelier restarts first."""
 
