@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import generated_people, recorded
+from federations import recorded
 
 from overheard.attacks import attack_named
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.audit import audit
-from overheard.federation.federation import parse_config
-from overheard.guard.preflight import preflight
 from overheard.programs.records import Records
 from overheard.transcript.kind import Held
 from overheard.transcript.knowledge import AttributeDomain, AttributePrior, PublicRecords
@@ -99,30 +97,6 @@ def test_a_column_may_be_asked_alone_and_with_another(tmp_path: Path) -> None:
     asked = {"attributes": ["s", ["s", "t"]], "membership": 5}
     recording = _recorded(tmp_path / "run", LINEAR, 30, rounds=1, audit=asked)
     assert recording.targets == ("attribute.s", KEY, "membership.s")
-
-
-def test_a_client_measures_its_own_combinations(tmp_path: Path) -> None:
-    dataset = _with_second(generated_people(1, 25, 3, 0))
-    columns = {n: v.tolist() for n, v in dataset.records.columns.items()}
-    rows = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
-    (tmp_path / "people.csv").write_text("\n".join([",".join(columns), *rows]))
-    where = {"path": str(tmp_path / "people.csv"), "client": "at", "target": "y"}
-    content = {
-        "data": {"source": "file", **where},
-        "model": NETWORK,
-        "training": {"rounds": 1, "learning_rate": 0.1, "wire": "float64"},
-        "audit": JOINT,
-    }
-    (found,) = preflight(parse_config(content), targets=["s+t"], changes=False).found
-    assert found.attribute == "s+t"
-    assert found.value == 1.0
-    assert found.bits == pytest.approx(_entropy(dataset.records), rel=0.1)
-
-
-def _entropy(records: Records) -> float:
-    counts = np.unique(joined(records, attribute("s", "t"))["s+t"], return_counts=True)[1]
-    shares = counts / counts.sum()
-    return float(-(shares * np.log2(shares)).sum())
 
 
 @pytest.mark.parametrize(

@@ -73,11 +73,8 @@ def main(out: Path) -> int:
         f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{link}"\n'
         "insecure = true\n"
     )
-    environment = {
-        **os.environ,
+    os.environ |= {
         "FLWR_HOME": str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
         "OVERHEARD_TEST_OUT": str(out),
         "OVERHEARD_TEST_DIGESTS": str(digests),
         "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -86,18 +83,10 @@ def main(out: Path) -> int:
 
     def start(name: str, *words: str) -> subprocess.Popen[bytes]:
         with (out / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [str(BIN / words[0]), *words[1:]],
-                env=environment,
-                cwd=out,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        started.append(process)
-        return process
+            command = [str(BIN / words[0]), *words[1:]]
+            started.append(subprocess.Popen(command, cwd=out, stdout=log, stderr=log))
+        return started[-1]
 
-    address = f"127.0.0.1:{link}"
     try:
         server = start(
             "superlink", "flower-superlink", "--insecure", "--host", "127.0.0.1",
@@ -105,33 +94,29 @@ def main(out: Path) -> int:
         )  # fmt: skip
         for number, port in enumerate(nodes):
             start(
-                f"supernode-{number}", "flower-supernode", "--insecure", "--superlink", address,
-                "--host", "127.0.0.1", "--port", str(port),
+                f"supernode-{number}", "flower-supernode", "--insecure",
+                "--superlink", f"127.0.0.1:{link}", "--host", "127.0.0.1", "--port", str(port),
                 "--node-config", f"partition-id={number}",
             )  # fmt: skip
-        while server.poll() is None:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", link)) == 0:
-                    break
-            time.sleep(0.1)
+        with socket.socket() as probe:
+            while server.poll() is None and probe.connect_ex(("127.0.0.1", link)):
+                time.sleep(0.1)
         run = start("flwr", "flwr", "run", str(app), "here", "--stream")
         run.wait()
         while not run.returncode and not final.exists() and server.poll() is None:
             time.sleep(0.1)
         return run.returncode
     finally:
-        for process in reversed(started):  # with the processes that they started in turn
-            try:
-                os.killpg(process.pid, signal.SIGTERM)
-            except ProcessLookupError:
-                continue
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)  # with the processes that they started in turn
         for process in started:
             try:
                 process.wait(timeout=10)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
                 process.wait()
 
 
 if __name__ == "__main__":
+    os.setpgid(0, 0)  # a group of its own, which ends with it
     sys.exit(main(Path(sys.argv[1])))

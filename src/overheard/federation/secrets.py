@@ -7,7 +7,7 @@ record, or of the dishonest; who has it is settled by the seed before the first 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,17 +39,15 @@ def domains(
             f"({', '.join(columns) or 'there is none'}) is a number with more than {bins} values; "
             "leave it out, or ask for fewer bins"
         )
-
-    def found() -> Iterator[AttributeDomain]:
-        for secret in secrets:
-            if not isinstance(secret, str):
-                yield _several(records, secret, cut)
-            elif secret in cut:
-                yield _binned(records, secret, bins)
-            else:
-                yield AttributeDomain(secret, domain_of(records, secret))
-
-    return {domain.column: domain for domain in found()}
+    found: list[AttributeDomain] = []
+    for secret in secrets:
+        if not isinstance(secret, str):
+            found.append(_several(records, secret, cut))
+        elif secret in cut:
+            found.append(_binned(records, secret, bins))
+        else:
+            found.append(AttributeDomain(secret, domain_of(records, secret)))
+    return {domain.column: domain for domain in found}
 
 
 def _several(records: Records, columns: tuple[str, ...], cut: set[str]) -> AttributeDomain:

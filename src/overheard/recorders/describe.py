@@ -198,12 +198,7 @@ def _properties(
         auxiliary = _table(description, asked.auxiliary, needed)
     if auxiliary is None:
         raise FixConfig("property.auxiliary: name a table of records like the clients'")
-    for client in asked.positives or ():
-        if client not in recording.clients:
-            raise FixConfig(
-                f"property.positives: {client!r} is not in the recording; it has "
-                f"{', '.join(recording.clients)}"
-            )
+    _refuse_absent("property.positives", asked.positives or (), recording.clients, "the recording")
     positives = None if asked.positives is None else tuple(names.get(c, c) for c in asked.positives)
     wanted = _table(description, asked.record, needed) if asked.record else Records({})
     secrets = [holding(wanted.take(np.array([k])), k, positives) for k in range(len(wanted))]
@@ -216,26 +211,26 @@ def _properties(
 def _names(recording: Recording, description: Federation, dataset: Dataset) -> dict[str, str]:
     """The table's name of each recorded client of whom there are records."""
     there = dataset.by_client()
-    for heard, name in description.clients.items():
-        if heard not in recording.clients:
-            raise FixConfig(
-                f"clients: {heard!r} is not in the recording; it has {', '.join(recording.clients)}"
-            )
-        if name not in there:
-            raise FixConfig(
-                f"clients: {name!r} is not in column {dataset.client!r} of the table; it has "
-                f"{', '.join(there)}"
-            )
-    names = {c: description.clients.get(c, c) for c in recording.clients}
+    given = description.clients
+    _refuse_absent("clients", given, recording.clients, "the recording")
+    where = f"column {dataset.client!r} of the table"
+    _refuse_absent("clients", given.values(), there, where)
+    names = {c: given.get(c, c) for c in recording.clients}
     names = {c: name for c, name in names.items() if name in there}
     if not names:
         raise FixConfig(
-            f"no client of the recording ({', '.join(recording.clients)}) is in column "
-            f"{dataset.client!r} of the table ({', '.join(there)}); say in [clients] who is who"
+            f"no client of the recording ({', '.join(recording.clients)}) is in {where} "
+            f"({', '.join(there)}); say in [clients] who is who"
         )
     if len(set(names.values())) < len(names):
         raise FixConfig("clients: two clients of the recording have one name in the table")
     return names
+
+
+def _refuse_absent(key: str, given: Iterable[str], there: Iterable[str], where: str) -> None:
+    for name in given:
+        if name not in there:
+            raise FixConfig(f"{key}: {name!r} is not in {where}; it has {', '.join(there)}")
 
 
 def _only(dataset: Dataset, names: set[str]) -> Dataset:

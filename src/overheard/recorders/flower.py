@@ -50,8 +50,8 @@ def record(
     def recorded(grid: Grid, *args: Any, **options: Any) -> Any:
         weight = getattr(strategy, "weighted_by_key", None)
         keys = WEIGHTS if weight is None else (str(weight),)
-        listening = _open(grid, Path(path), said, name_by, keys)
-        return listening.during(lambda: start(cast(Grid, listening), *args, **options))
+        listening = _open(grid, path, said, name_by, keys)
+        return listening.during(lambda heard: start(heard, *args, **options))
 
     strategy.start = recorded  # type: ignore[method-assign]  # the strategy is otherwise itself
     return strategy
@@ -61,24 +61,18 @@ def record_app(
     app: ServerApp, path: str | Path, *, payload: str = "model", name_by: str = ""
 ) -> ServerApp:
     """The whole ServerApp, legacy ones included, recorded; the options are those of `record`."""
-    return RecordedApp(app, Path(path), payload, name_by)
+    recorded = ServerApp()
 
+    @recorded.main()
+    def main(grid: Grid, context: Context) -> None:
+        listening = _open(grid, path, payload, name_by, WEIGHTS)
+        listening.during(lambda heard: app(heard, context))
 
-class RecordedApp(ServerApp):
-    """A ServerApp that runs as it is, on a grid that is listened to."""
-
-    def __init__(self, inner: ServerApp, path: Path, payload: str, name_by: str) -> None:
-        super().__init__()
-        self._inner = inner
-        self._path, self._payload, self._name_by = path, payload, name_by
-
-    def __call__(self, grid: Grid, context: Context) -> None:
-        listening = _open(grid, self._path, self._payload, self._name_by, WEIGHTS)
-        listening.during(lambda: self._inner(cast(Grid, listening), context))
+    return recorded
 
 
 def _open(
-    grid: Grid, path: Path, payload: str, name_by: str, weights: tuple[str, ...]
+    grid: Grid, path: str | Path, payload: str, name_by: str, weights: tuple[str, ...]
 ) -> ListeningGrid:
     about = {"framework": "flower", "version": version("flwr")}
     refuse_existing(path)
@@ -115,10 +109,10 @@ class ListeningGrid:
             raise AttributeError(name)
         return getattr(self._inner, name)
 
-    def during(self, run: Callable[[], Any]) -> Any:
-        """Run, then finish the recording; an error of the run leaves it unfinished."""
+    def during(self, run: Callable[[Grid], Any]) -> Any:
+        """Run on this grid, then finish the recording; an error of the run leaves it unfinished."""
         try:
-            outcome = run()
+            outcome = run(cast(Grid, self))
         except BaseException as error:
             self._listener.end(error)
             raise

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import exp, inf
 from typing import Any
@@ -59,16 +59,7 @@ class Budget:
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON; no bound at all is None."""
-        return {
-            "epsilon": _finite(self.epsilon),
-            "changed": _finite(self.changed),
-            "delta": self.delta,
-            "words": self.words,
-        }
-
-
-def _finite(epsilon: float) -> float | None:
-    return None if epsilon == inf else epsilon
+        return {key: None if value == inf else value for key, value in asdict(self).items()}
 
 
 def sampled_gaussian(noise: float, rate: float, steps: int, delta: float) -> float:
