@@ -155,7 +155,7 @@ def test_empty_questions_are_refused(pooled):
         launch(CandidateDecode(), resized(view, member), 0)
     with pytest.raises(FixData, match="client reported 31"):
         launch(CandidateDecode(), resized(view, member[:10]), 0)
-    with pytest.raises(FixData, match="each candidate record one label"):
+    with pytest.raises(FixData, match="each record one label"):
         resized(view, member[:0])
     unsaid = dataclasses.replace(view.know(Link), weights=np.array([np.nan]))
     with pytest.raises(ChooseAnotherAttack, match="no number of records"):

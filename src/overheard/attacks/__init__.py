@@ -9,7 +9,6 @@ attack in a package of its own is announced by an entry point of the group ``ove
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import pkgutil
 from functools import cache
@@ -19,6 +18,7 @@ from typing import Any
 
 from overheard.errors import FixConfig
 from overheard.transcript import knowledge
+from overheard.transcript.threat import nearest
 from overheard.transcript.view import Attack
 
 GROUP = "overheard.attacks"
@@ -63,15 +63,10 @@ def _add(found: dict[str, Any], attack: Any) -> None:
 
 def attack_named(name: str) -> Attack:
     """The attack of this name with its default settings."""
-    known = all_attacks()
-    if name in (older := aliases()):
-        return older[name]
-    if name in known:
-        attack: Attack = known[name]()
-        return attack
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise FixConfig(f"unknown attack {name!r}; known: {', '.join(known)}{hint}")
+    known: dict[str, Attack] = {n: attack() for n, attack in all_attacks().items()} | aliases()
+    if name not in known:
+        raise FixConfig(f"unknown attack {name!r}; {nearest(name, known)}")
+    return known[name]
 
 
 def is_slow(attack: Attack | type[Any]) -> bool:

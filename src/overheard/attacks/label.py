@@ -105,10 +105,8 @@ class Outside:
         if n <= most:
             return self
         members = [np.flatnonzero(self.groups == c) for c in range(len(self.values))]
-        wanted = [max(2, len(own) * most // n) for own in members]
-        kept = np.concatenate(
-            [rng.choice(own, w, replace=False) for own, w in zip(members, wanted, strict=True)]
-        )
+        drawn = [rng.choice(own, max(2, len(own) * most // n), replace=False) for own in members]
+        kept = np.concatenate(drawn)
         inputs, labels, groups = (a[kept] for a in (self.inputs, self.labels, self.groups))
         return replace(self, inputs=inputs, labels=labels, groups=groups)
 
@@ -116,11 +114,6 @@ class Outside:
 def sort(auxiliary: AuxiliaryData, sorting: Groups) -> NDArray[np.int64]:
     """Each auxiliary record's group; refuses unknown groups and groups that are all but absent."""
     column = auxiliary.records[sorting.column]
-    if len(auxiliary.labels) != len(column):
-        raise FixData(
-            f"{len(auxiliary.labels)} auxiliary labels for {len(column)} auxiliary records; give "
-            "each record one label"
-        )
     hits = column[:, None] == np.asarray(sorting.values)[None, :]
     if not hits.any(axis=1).all():
         stray = sorted({str(v) for v in column[~hits.any(axis=1)]})[:3]

@@ -222,6 +222,13 @@ class LabelledRecords(Knowledge):
     labels: NDArray[Any]
     derived: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        if not len(self.labels) or len(self.records) not in (0, len(self.labels)):
+            raise FixData(
+                f"{self.name}: {len(self.records)} records and {len(self.labels)} labels; give "
+                "each record one label"
+            )
+
     @classmethod
     def split(cls, table: Records, label: str) -> Self:
         """The records of a table, of which one column is the label."""
@@ -249,13 +256,6 @@ class CandidatePool(LabelledRecords):
 
     name: ClassVar[str] = "candidate pool"
     per_client: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if not len(self.labels) or len(self.records) not in (0, len(self.labels)):
-            raise FixData(
-                f"the pool has {len(self.records)} records and {len(self.labels)} labels; give "
-                "each candidate record one label"
-            )
 
 
 @kind

@@ -24,7 +24,6 @@ which would ask each single feature to be the whole sum; the constraints that th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any, ClassVar, NamedTuple
@@ -38,7 +37,7 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.programs.training import Shards, local_training
 from overheard.randomness import stream
 from overheard.transcript.guess import ClientProperty
-from overheard.transcript.knowledge import RoundSum, Sums
+from overheard.transcript.knowledge import Sums
 from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
@@ -192,19 +191,18 @@ class Detected(NamedTuple):
         return np.asarray(np.diag(self.outputs) + count * self.detectors.intercept)
 
 
-def detect(adversary: Adversary, observed: Iterable[RoundSum], options: Options) -> Detected:
+def detect(adversary: Adversary, sums: Sums, options: Options) -> Detected:
     """Train each round's detector and apply it to the sums of all rounds."""
     count = options.shadows or 2 * len(adversary.auxiliary)
-    made: list[tuple[Detector, Floats, Array]] = []
-    for one in observed:
+    rounds: list[Detector] = []
+    for one in sums:
         rng = stream(options.seed, "detectors", one.number)
-        told = train_detector(*shadow_updates(adversary, one.sent, count, rng), options, rng)
-        there = np.isin(np.arange(adversary.clients), one.participants).astype(np.float64)
-        made.append((told, one.total.astype(np.float32), there))
-    all_rounds, sums, participation = zip(*made, strict=True)
-    detectors = Detector(*(np.array(part) for part in zip(*all_rounds, strict=True)))
-    outputs = (detectors.weights @ np.array(sums).T).astype(np.float64)
-    return Detected(outputs, detectors, np.array(participation))
+        shadows = shadow_updates(adversary, one.sent, count, rng)
+        rounds.append(train_detector(*shadows, options, rng))
+    detectors = Detector(*(np.array(part) for part in zip(*rounds, strict=True)))
+    totals = np.array([one.total for one in sums], dtype=np.float32)
+    outputs = (detectors.weights @ totals.T).astype(np.float64)
+    return Detected(outputs, detectors, sums.participation)
 
 
 # --- section 5.1.1 and 5.1: BASELINE -------------------------------------------------------------

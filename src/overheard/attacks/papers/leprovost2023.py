@@ -168,8 +168,7 @@ class SingleRecord:
             raise ChooseAnotherAttack(
                 f"the formula is for one record; the client has {sizes.max():g}"
             )
-        slopes = heard.means[:, -1]
-        noises = np.maximum(heard.noise[:, -1], np.finfo(np.float64).tiny)
+        slopes, noises = heard.means[:, -1], heard.noise[:, -1] + np.finfo(np.float64).tiny
         best = int(np.argmax(np.abs(slopes) / noises))
         slope, noise = float(slopes[best]), float(noises[best])
         if abs(slope) <= noise:
@@ -177,14 +176,13 @@ class SingleRecord:
                 "the gradient of the last bias is zero: the model already predicts this record's "
                 "label, and nothing shows which it is"
             )
-        block = last.block(heard.models[best, -last.width :])
-        weight, bias = block[:, :-1], block[:, -1]
-        features = last.block(heard.means[best, -last.width :])[0, :-1] / slope
-        label = float(weight[0] @ features + bias[0] - slope / 2)
+        # one output: its weights, then its bias
+        weight, bias = heard.models[best, -last.width : -1], heard.models[best, -1]
+        features = heard.means[best, -last.width : -1] / slope
+        label = float(weight @ features + bias - slope / 2)
         # rounding of either gradient moves the features, and with them the prediction
-        width = len(features)
-        unsure = heard.noise[best, -1 - width : -1] ** 2 + (features * noise) ** 2
-        sd = float(np.sqrt(weight[0] ** 2 @ unsure) / abs(slope) + noise / 2)
+        unsure = heard.noise[best, -last.width : -1] ** 2 + (features * noise) ** 2
+        sd = float(np.sqrt(weight**2 @ unsure) / abs(slope) + noise / 2)
         target = recipe.target
         return LabelValues(
             target.decode_values(np.array([label])),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.client import spread
+from overheard.attacks.client import rounding, spread
 from overheard.decoding.local_optimum import LocalOptimum, decode_least_squares
 from overheard.errors import ChooseAnotherAttack, needs
 from overheard.programs.recipe import Recipe
@@ -71,12 +71,8 @@ def affine_map(link: Link, recipe: Recipe) -> LocalOptimum:
     if not recipe.full_batch:
         raise ChooseAnotherAttack("works for full batches only; this federation uses mini-batches")
     link.require(2, "an affine map")
-    sent = link.sent.astype(np.float64)
-    updates = link.updates()
-    rounding = None
-    if link.gradients:
-        rounding = float(np.finfo(link.returned.dtype).eps * np.abs(updates).max() / np.sqrt(12))
-    return decode_least_squares(sent, sent - updates, rounding_sd=rounding)
+    sent, noise = link.sent.astype(np.float64), float(rounding(link).max())
+    return decode_least_squares(sent, sent - link.updates(), rounding_sd=noise)
 
 
 if TYPE_CHECKING:
