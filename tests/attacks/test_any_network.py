@@ -6,13 +6,13 @@ autograd differentiates, whose gradients are written out. What is guessed is the
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from federations import GROUPS, summed
+from generated import by_class
 from torch import nn
 
 from overheard.attacks.attribute import MaxEntropy
@@ -44,13 +44,6 @@ pytestmark = pytest.mark.slow
 
 MLP = {"name": "mlp", "hidden": [12], "activation": "tanh"}
 ONE = {"rounds": 1, "participation": 1.0, "clients": 2, "people": 24}
-
-
-def by_class(dataset: Any) -> Any:
-    """The same people with a class for a label."""
-    columns = dict(dataset.records.columns)
-    columns["y"] = (columns["y"] > np.median(columns["y"])).astype(float)
-    return dataclasses.replace(dataset, records=Records(columns), task="classification")
 
 
 @pytest.fixture

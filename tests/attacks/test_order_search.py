@@ -16,8 +16,9 @@ from overheard.report.html import render, render_markdown
 from overheard.report.verdict import headline
 from overheard.transcript.knowledge import BatchOrder
 from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +35,6 @@ def right(recording: Recording, view: Any, guess: Any) -> float:
 
 
 def granted(recording: Recording) -> Any:
-    from overheard.transcript.target import attribute
-    from overheard.transcript.view import observe
-
     client = recording.clients[0]
     return observe(recording, EAVESDROPPER.granting(BatchOrder), attribute("s"), client)
 

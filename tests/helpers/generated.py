@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from overheard.data.dataset import Dataset
@@ -59,3 +61,11 @@ def tumours(
     }
     about = {"task": "classification", "sensitive": ("v0",), "licence": "none"}
     return Dataset("tumours", Records(columns), "at", "y", origin="scikit-learn", **about)  # type: ignore[arg-type]
+
+
+def by_class(dataset: Dataset) -> Dataset:
+    """The same people, who have the half of the label ``y`` that they are in for a class."""
+    label = dataset.records["y"]
+    halves = (label > np.median(label)).astype(np.float64)
+    records = Records({**dataset.records.columns, "y": halves})
+    return replace(dataset, records=records, task="classification")

@@ -20,16 +20,6 @@ from overheard.transcript.view import launch, observe
 pytestmark = pytest.mark.slow
 
 
-def recorded(tmp_path, dataset, hidden=(32,), **training):
-    model = {"name": "mlp", "hidden": list(hidden)}
-    config = {"data": {"source": "file"}, "model": model, "training": training}
-    return simulated(tmp_path / "run", config, dataset)
-
-
-def attacked(recording, secret="v0", client="a"):
-    return guessed(MaxEntropy(), recording, secret, client)
-
-
 @pytest.mark.parametrize(("rate", "seed", "column"), [(0.3, 1, "c010"), (1.0, 2, "c043")])
 def test_never_an_unflagged_collapse(tmp_path, rate, seed, column):
     """Small batches and large steps: better than the majority guess and than a stranger, flagged,
@@ -55,13 +45,12 @@ def test_never_an_unflagged_collapse(tmp_path, rate, seed, column):
 
 def test_how_a_column_is_coded_does_not_matter(tmp_path):
     """The same people, once with ones for the rare value and once with zeros."""
-    hits = []
+    training = {"rounds": 2, "learning_rate": 0.03, "batch_size": 32, "epochs": 3}
+    model, hits = {"name": "mlp", "hidden": [64]}, []
+    config = {"data": {"source": "file"}, "model": model, "training": training}
     for recoded in (False, True):
-        recording = recorded(
-            tmp_path / str(recoded), tumours(100, 0.2, recoded), hidden=(64,), rounds=2,
-            learning_rate=0.03, batch_size=32, epochs=3,
-        )  # fmt: skip
-        guess, secret = attacked(recording)
+        recording = simulated(tmp_path / str(recoded), config, tumours(100, 0.2, recoded))
+        guess, secret = guessed(MaxEntropy(), recording, "v0", "a")
         assert "flag" not in guess.diagnostics
         hits.append(attribute_hits(guess, secret).mean())
     assert min(hits) >= 0.97

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from federations import digits, guessed
+from generated import by_class
 
 from overheard.attacks.baselines import PublicModel
 from overheard.attacks.papers import lyu2021 as gm
 from overheard.attacks.papers.driouich2022 import algorithm_4
-from overheard.attacks.papers.lyu2021 import Statistics, matrices_of, votes
 from overheard.data.bundled import VICTIM
 from overheard.data.dataset import Dataset
 from overheard.errors import ChooseAnotherAttack, FixConfig, GrantKnowledge
@@ -108,17 +108,10 @@ def test_algorithm_4_matches_a_loop_over_records(federate, name):
 MLP = {"name": "mlp", "hidden": [32]}
 
 
-def two_classes(dataset: Dataset) -> Dataset:
-    label = dataset.records["y"]
-    halves = (label > np.median(label)).astype(np.float64)
-    records = Records({**dataset.records.columns, "y": halves})
-    return dataclasses.replace(dataset, records=records, task="classification")
-
-
 @pytest.fixture
 def unlabelled(federate: Any) -> Any:
     """A view without labels of 20 people in two classes, and what is true of them."""
-    recording = federate(MLP, change=two_classes, clients=1, people=20, columns=8, rounds=5,
+    recording = federate(MLP, change=by_class, clients=1, people=20, columns=8, rounds=5,
                          participation=1.0)  # fmt: skip
     view = observe(recording, EAVESDROPPER.without(Labels), attribute("s"), "0")
     return view, recording.truth()["0"]
@@ -215,7 +208,7 @@ def view(tmp_path: Path) -> View:
 def test_statistics_agree_with_a_slow_twin(view: View) -> None:
     recipe, link = view.know(LocalTraining).recipe, view.know(Link)
     labels = recipe.target.encode_values(view.know(Labels).values)
-    matrices = matrices_of(view, 6)
+    matrices = gm.matrices_of(view, 6)
     assert matrices.shape == (5, 2, 60, 6)
     last = 7 * 10 + 10
     for value, record, epoch in [(0, 0, 0), (1, 17, 3), (1, 59, 5)]:
@@ -246,7 +239,7 @@ def test_each_rule_chooses_its_row() -> None:
     loss = np.array([[[3.0, 0.1]], [[0.5, 0.4]]])
     norm = np.array([[[5.0, 5.0]], [[1.0, 1.0]]])
     leading = np.array([[[-4.0, -4.0]], [[-1.0, -1.0]]])
-    chosen = votes(np.stack([right, chance, loss, norm, leading]).astype(np.float64))
+    chosen = gm.votes(np.stack([right, chance, loss, norm, leading]).astype(np.float64))
     assert {rule: int(row[0]) for rule, row in chosen.items()} == {
         "majority": 1,
         "label_status": 1,
@@ -261,11 +254,11 @@ def test_each_rule_chooses_its_row() -> None:
 def test_statistics_of_two_classes_and_none(federate: Any) -> None:
     logistic = federate({"name": "logistic"}, learning_rate=0.5)
     view = observe(logistic, EAVESDROPPER, attribute("s"), logistic.clients[0])
-    assert len(launch(Statistics(), view, 0).probabilities) == 120
+    assert len(launch(gm.Statistics(), view, 0).probabilities) == 120
     linear = federate()
     view = observe(linear, EAVESDROPPER, attribute("s"), linear.clients[0])
     with pytest.raises(ChooseAnotherAttack, match="the label is a number"):
-        launch(Statistics(), view, 0)
+        launch(gm.Statistics(), view, 0)
 
 
 def test_the_public_model_learns_from_elsewhere(tmp_path: Path) -> None:

@@ -33,7 +33,6 @@ KNOWING = EAVESDROPPER.granting(GroupCounts)
 GROUP_ATTACKS = (
     "naive", "auxiliary_mean", "group_means_pinv", "group_means_tikhonov", "bayes_groups"
 )  # fmt: skip
-ALL = (*GROUP_ATTACKS, "linear_decode", "single_record")
 
 
 def look(recording, client=0, threat=EAVESDROPPER):
@@ -212,7 +211,7 @@ def test_tikhonov_solves_the_penalised_problem(hire):
 )
 def test_more_than_one_step_is_refused(hire, training):
     view = look(hire(**training))
-    for name in [name for name in ALL if listens(attack_named(name))]:
+    for name in (*GROUP_ATTACKS[2:], "linear_decode", "single_record"):
         with pytest.raises(ChooseAnotherAttack, match=r"one (full-batch )?step"):
             launch(attack_named(name), view, 0)
 
@@ -227,8 +226,6 @@ def test_auxiliary_data_that_do_not_fit(hire, name):
             launch(attack, view.knowing(auxiliary), 0)
 
     refused("auxiliary data: no column 'age'", replace(good, records=good.records.without("age")))
-    with pytest.raises(FixData, match="each record one label"):
-        replace(good, labels=good.labels[:5])
     if listens(attack):  # a guess by the model's predictions does not look at labels
         refused("auxiliary data: .* not finite", replace(good, labels=good.labels * np.nan))
     rows = good.records["diploma"] != "PhD"

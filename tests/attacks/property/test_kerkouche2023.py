@@ -24,7 +24,6 @@ from overheard.attacks.papers.kerkouche2023 import (
     baseline,
     detect,
     ols,
-    prolin,
     reg,
     shadow_updates,
     train_detector,
@@ -182,17 +181,6 @@ def seen(sums, weights, plus, wide, minus, narrow, there) -> Detected:
     )
 
 
-def features(
-    rng: np.random.Generator, rounds: int = 120, noise: float = 0.3
-) -> tuple[Detected, np.ndarray]:
-    a = (rng.random((rounds, 15)) < 0.25).astype(float)
-    positive = np.arange(15) < 3
-    own = np.where(positive, 1.0, -1.0) + noise * rng.normal(size=(rounds, 15))
-    full = np.ones(rounds)
-    made = seen((a * own).sum(axis=1), 0.9 * full, full, noise**2 * full, -full, noise**2 * full, a)
-    return made, positive
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_gradients_are_those_of_the_three_losses(seed: int) -> None:
     """The paper's losses written down as they stand, differentiated by torch."""
@@ -232,13 +220,6 @@ def test_gradients_are_those_of_the_three_losses(seed: int) -> None:
         np.testing.assert_allclose(found, np.where(there, slope.numpy(), 0.0), atol=1e-9)
     (slope,) = torch.autograd.grad(likelihood, tau)
     np.testing.assert_allclose(by_tau, slope.numpy(), atol=1e-9)
-
-
-def test_finds_the_positive_clients() -> None:
-    made, positive = features(np.random.default_rng(1))
-    tau = prolin(made)
-    assert ((tau > 0.5) == positive).all()
-    assert ((tau >= 0) & (tau <= 1)).all()
 
 
 def test_one_loss_is_adam() -> None:

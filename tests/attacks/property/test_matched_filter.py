@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from trainings import recipe_of
 
 from overheard.attacks.baselines import Nobody
 from overheard.attacks.property import (
+    Adversary,
+    Known,
     MatchedFilter,
     Outputs,
     adversary_of,
@@ -19,6 +22,7 @@ from overheard.attacks.property import (
 )
 from overheard.decoding.client_sets import FilterOptions, Options, Posterior
 from overheard.errors import ChooseAnotherAttack, FixData, ListenLonger
+from overheard.programs.recipe import Dense
 from overheard.programs.records import Records
 from overheard.programs.training import Schedule, shards
 from overheard.questions.property import f1
@@ -103,39 +107,23 @@ def test_what_cannot_be_told(asked: Asked) -> None:
         launch(QUICK, view.knowing(AuxiliaryData(other, auxiliary.labels)), 0)
 
 
-def test_weights_of_a_clients_records() -> None:
+@pytest.mark.parametrize(
+    "training", [{}, {"batch_size": 10}, {"batch_size": 5}, {"batch_size": 10, "epochs": 3}]
+)
+def test_weights_of_a_clients_records(training: dict[str, int], rng: np.random.Generator) -> None:
     """The sum and the sum of squares of the weights, against the training's own batches."""
-    rng = np.random.default_rng(0)
-
-    def both(**training):
-        from overheard.attacks.property import Adversary, Known
-        from overheard.programs.recipe import Dense, Recipe, Target
-        from overheard.programs.records import Encoding, Scaled
-
-        recipe = Recipe(
-            model=Dense(inputs=1),
-            loss="squared_error",
-            encoding=Encoding(blocks=(Scaled(column="x"),)),
-            target=Target(column="y"),
-            learning_rate=0.1,
-            **training,
-        )
-        known = Known(np.zeros((1, 1)), np.zeros(1))
-        told = Adversary(recipe, known, 25, 5, None, "inversion").weights
-        data = shards([np.arange(25.0)[:, None]], [np.zeros(25)])
-        squares = []
-        for _ in range(400):
-            total = np.zeros(25)
-            batches = Schedule(recipe, data, rng).one_by_one(np.dtype(float), slice(None))
-            for inputs, _, weights in batches:
-                np.add.at(total, inputs[0, :, 0].astype(int), weights[0])
-            squares.append((total**2).sum())
-            assert total.sum() == pytest.approx(told[0])
-        return told[1], np.mean(squares)
-
-    for training in ({}, {"batch_size": 10}, {"batch_size": 5}, {"batch_size": 10, "epochs": 3}):
-        told, real = both(**training)
-        assert told == pytest.approx(real, rel=0.02)
+    recipe, known = recipe_of(Dense(inputs=1), **training), Known(np.zeros((1, 1)), np.zeros(1))
+    told = Adversary(recipe, known, 25, 5, None, "inversion").weights
+    data = shards([np.arange(25.0)[:, None]], [np.zeros(25)])
+    squares = []
+    for _ in range(400):
+        total = np.zeros(25)
+        batches = Schedule(recipe, data, rng).one_by_one(np.dtype(float), slice(None))
+        for inputs, _, weights in batches:
+            np.add.at(total, inputs[0, :, 0].astype(int), weights[0])
+        squares.append((total**2).sum())
+        assert total.sum() == pytest.approx(told[0])
+    assert told[1] == pytest.approx(np.mean(squares), rel=0.02)
 
 
 def test_outputs_know_their_scale(asked: Asked) -> None:
