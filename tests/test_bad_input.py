@@ -45,17 +45,6 @@ def edit(file: str, old: str, new: str) -> Change:
     return change
 
 
-def flip(file: str, at: float) -> Change:
-    """Flip one bit of the byte at a share of the file's length."""
-
-    def change(place: Path) -> None:
-        raw = bytearray((place / file).read_bytes())
-        raw[int(at * len(raw))] ^= 1
-        (place / file).write_bytes(raw)
-
-    return change
-
-
 def cut(file: str) -> Change:
     return lambda place: (place / file).write_bytes((place / file).read_bytes()[:-9]) and None
 
@@ -66,20 +55,6 @@ def remove(path: str) -> Change:
             shutil.rmtree(place / path)
         else:
             (place / path).unlink()
-
-    return change
-
-
-def column(name: str, values: Callable[[list[str]], list[str]]) -> Change:
-    """Rewrite one column of the table."""
-
-    def change(place: Path) -> None:
-        file = place / "people.csv"
-        head, *rows = [line.split(",") for line in file.read_text().splitlines()]
-        at = head.index(name)
-        for row, value in zip(rows, values([row[at] for row in rows]), strict=True):
-            row[at] = value
-        file.write_text("\n".join(",".join(row) for row in [head, *rows]) + "\n")
 
     return change
 
@@ -95,19 +70,10 @@ SIMULATE = ["simulate", TOML, "--out", "new"]
         (edit(TOML, "[model]", "[model"), ["federation.toml: is not TOML", "line"]),
         (edit(TOML, "rounds", "roundz"), ["unknown key training.'roundz'", "mean 'rounds'?"]),
         (edit(TOML, "rounds = 8", "rounds = -8"), ["training.rounds", "greater than", "-8"]),
-        (edit(TOML, '"linear"', '"tree"'), ["model.name", "linear", "'tree'"]),
-        (edit(TOML, '"file"', '"fiel"'), ["unknown data source 'fiel'", "mean 'file'?"]),
         (remove("people.csv"), ["people.csv: no such file", "`path`"]),
         (edit("people.csv", "\n", ",z\n"), ["people.csv: cannot be read"]),
         (edit(TOML, '["s"]', '["sex"]'), ["no column 'sex'", "columns: x0, x1, s, y, at"]),
-        (edit(TOML, '["s"]', '["y"]'), ["attribute 'y' is not an input", "choose from"]),
-        (edit(TOML, '"y"', '"z"'), ["target column 'z' is not in the data", "x0, x1"]),
-        (edit(TOML, '"at"', '"place"'), ["client column 'place' is not in the data"]),
-        (column("s", lambda v: ["1"] * len(v)), ["'s' is constant", "audit another column"]),
-        (column("y", lambda v: ["1"] * len(v)), ["'y' is constant", "choose another target"]),
-        (column("x1", lambda v: ["", *v[1:]]), ["column 'x1' has a missing", "(row 0)", "impute"]),
-        (column("y", lambda v: ["inf", *v[1:]]), ["column 'y' has a", "infinite", "impute it"]),
-        (column("at", lambda v: ["a/b", *v[1:]]), ["client name 'a/b' is not allowed; use"]),
+        (edit("people.csv", "site 0", "a/b"), ["client name 'a/b' is not allowed; use"]),
     ],
 )
 def test_simulate(workplace: Any, change: Change, expected: list[str]) -> None:
@@ -132,8 +98,6 @@ def test_a_federation_that_diverges_keeps_its_rounds(workplace: Any) -> None:
         (remove("run"), "run: no such recording", "`overheard simulate` makes one"),
         (remove("run/wire"), "run/wire/index.jsonl: cannot be read", "is this a recording?"),
         (cut(ROUND), f"{ROUND}: has ", "it is truncated or was changed; restore it from a copy"),
-        (flip(ROUND, 0.999), f"{ROUND}: its bytes do not match", "--ignore-damage audits what is"),
-        (flip("run/wire/index.jsonl", 0.5), "run/wire/index.jsonl: line ", "restore the file"),
         (remove("run/truth"), "run/truth: missing, so nothing can be scored", "attacks can still"),
     ],
 )
@@ -145,7 +109,7 @@ def test_audit_of_a_damaged_recording(
 
 
 def test_verify_names_the_broken_file(workplace: Any) -> None:
-    flip(ROUND, 0.2)(workplace.path)
+    cut(ROUND)(workplace.path)
     refused(workplace, ["verify", "run"], ROUND, start="damaged: ")
 
 
@@ -194,9 +158,7 @@ def test_nothing_is_overwritten(workplace: Any) -> None:
     ("content", "expected"),
     [
         (None, ["audit.json: cannot be read", "`overheard audit` writes"]),
-        ("{", ["audit.json: is not an audit"]),
         ('{"version": 1}', ["audit.json: is not an audit: version:", "reads 4 only"]),
-        ("{}", ["audit.json: is not an audit: run: Field required"]),
         (b"\xff", ["audit.json: is not an audit"]),
     ],
 )

@@ -103,19 +103,6 @@ def test_killed_between_two_steps_a_writer_leaves_a_whole_file(
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
-def test_an_error_of_the_disk_names_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*args: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.write", full)
-    with pytest.raises(OSError, match="No space left") as raised:
-        write_durably(tmp_path / "file", [b"x"])
-    assert raised.value.filename == str(tmp_path / "file")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_every_new_folder_is_made_durable_in_the_one_above(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
