@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from overheard.errors import ChooseAnotherOutput
-from overheard.transcript import ledger
 from overheard.transcript.store import Recorder
 from overheard.transcript.verify import verify
 
@@ -80,21 +79,6 @@ def test_a_folder_that_may_not_be_written(workplace: Any, words: list[str]) -> N
     assert "shut" in line
     assert "Permission denied" in line
     assert list(shut.iterdir()) == []
-
-
-def test_an_index_that_cannot_grow_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = ledger.LedgerWriter(tmp_path / "folder")
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space") as raised:
-        writer.append({"kind": "header"})
-    assert raised.value.filename == str(tmp_path / "folder" / "index.jsonl")
-    writer.release()
 
 
 def test_two_recorders_that_start_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
