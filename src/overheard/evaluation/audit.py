@@ -185,13 +185,11 @@ def audit(
         record = overheard.audit(recording, overheard.threat_named("eavesdropper"), targets=["sex"])
         record.level, record.secrets
     """
-    recipe, there = told_of(recording), targets_in(recording.targets)
+    recipe, there, path = told_of(recording), targets_in(recording.targets), recording.path
     if not recording.rounds:
-        raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to audit")
+        raise FixConfig(f"{path}: no round was recorded; there is nothing to audit")
     if recipe is None:
-        raise FixConfig(
-            f"{recording.path}: has no training recipe, without which nothing is scored"
-        )
+        raise FixConfig(f"{path}: has no training recipe, without which nothing is scored")
     if unknown := set(names := tuple(clients or recording.clients)) - set(recording.clients):
         them = ", ".join(recording.clients)
         raise FixConfig(f"no client {min(unknown)!r}; the clients are {them}")
@@ -228,8 +226,6 @@ def audit(
     curves = by_rounds(asked, record) if options.rounds else []
     ladder = by_knowledge(asked, record, scored) if options.ladder else []
     parts = [*curves, *ladder]
-    if not parts:
-        return record
     return record.model_copy(
         update={
             "curves": tuple(part for part in curves if isinstance(part, Finding)),
@@ -259,7 +255,6 @@ def _attacked(asked: Asked) -> list[Scored | Skipped | Failed]:
     count = sum(len(attacking.get(t.question, [])) for t, _ in steps)
     check("outcomes", count, recording.path, FixConfig)
     outcomes: list[Scored | Skipped | Failed] = []
-    options.progress(_scope(asked), 0, len(steps))
     for done, (target, client) in enumerate(steps):
         step, attacks = f"{target.key} of {client or ALL_CLIENTS}", attacking.get(target.question)
         options.progress(step, done, len(steps))
@@ -297,16 +292,6 @@ def _outcome(asked: Asked, attack: Attack, view: View, scorer: Scorer) -> Scored
         return view, scorer
 
     return asked.tried(attack, view.target, view.client, case)
-
-
-def _scope(asked: Asked) -> str:
-    """What the time depends on."""
-    sizes = [len(asked.truth[c]) for c in asked.clients if c in asked.truth]
-    few, many = min(sizes, default=0), max(sizes, default=0)
-    records = f"{many:,}" if few == many else f"{few:,} to {many:,}"
-    questions, rounds = {t.question for t in asked.targets}, len(asked.recording.rounds)
-    attacks = sum(a.question in questions for a in asked.attacks)
-    return f"{len(sizes):,} clients of {records} records, {rounds:,} rounds, {attacks} attacks"
 
 
 def _run(asked: Asked) -> Run:

@@ -272,25 +272,21 @@ class Training:
 
     def updates(self, sent: NDArray[Any], times: int, rng: np.random.Generator) -> Array:
         """Updates (times, P) as they leave, computed in the precision of ``sent``."""
-        made = zip(self.inputs, self.labels, strict=True)
-        return np.sum([self._of(x, y, sent, times, rng) for x, y in made], axis=0)  # type: ignore[no-any-return]
-
-    def _of(
-        self, x: Array, y: Array, sent: NDArray[Any], times: int, rng: np.random.Generator
-    ) -> Array:
-        together = max(1, MOST_BYTES // max(x.nbytes, 1))
-        returned = []
-        with np.errstate(over="ignore", invalid="ignore"):
-            for begin in range(0, times, together):
-                copies = min(together, times - begin)
-                data = shards([x] * copies, [y] * copies, str(sent.dtype))
-                returned.append(local_training(self.recipe, sent, data, rng).astype(np.float64))
-            made = np.concatenate(returned)
-            updates = made if self.recipe.sends_gradient else sent.astype(np.float64) - made
-            if self.defence.clip_norm is not None:
-                lengths = np.linalg.norm(updates, axis=1, keepdims=True)
-                updates *= np.minimum(1, self.defence.clip_norm / np.maximum(lengths, TINY))
-        return updates + rng.normal(0.0, self.defence.noise_sd, updates.shape)
+        total = np.zeros((times, sent.size))
+        for x, y in zip(self.inputs, self.labels, strict=True):
+            together = max(1, MOST_BYTES // max(x.nbytes, 1))
+            with np.errstate(over="ignore", invalid="ignore"):
+                for begin in range(0, times, together):
+                    copies = min(together, times - begin)
+                    data = shards([x] * copies, [y] * copies, str(sent.dtype))
+                    made = local_training(self.recipe, sent, data, rng).astype(np.float64)
+                    updates = made if self.recipe.sends_gradient else sent - made
+                    if self.defence.clip_norm is not None:
+                        lengths = np.linalg.norm(updates, axis=1, keepdims=True)
+                        updates *= np.minimum(1, self.defence.clip_norm / np.maximum(lengths, TINY))
+                    total[begin : begin + copies] += updates
+            total += rng.normal(0.0, self.defence.noise_sd, total.shape)
+        return total
 
 
 def compared(
