@@ -1,4 +1,4 @@
-"""An attack in one file: copy it to src/overheard/attacks/attribute/ and change what it does."""
+"""An attack in one file: copy it to src/overheard/attacks/ and change what it does."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

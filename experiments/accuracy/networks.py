@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.accuracy.audits import Case, as_numbers, clients_of, experiment
-from overheard.attacks.attribute import MaxEntropy
-from overheard.attacks.membership import CandidateDecode
+from overheard.attacks.attribute import CandidateDecode, MaxEntropy
 from overheard.attacks.sums import SumDecode
 from overheard.programs.orders import Source
 from overheard.transcript.knowledge import BatchOrder

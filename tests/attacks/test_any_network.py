@@ -15,9 +15,8 @@ from federations import GROUPS, summed
 from generated import by_class
 from torch import nn
 
-from overheard.attacks.attribute import MaxEntropy
+from overheard.attacks.attribute import CandidateDecode, MaxEntropy
 from overheard.attacks.label import BayesGroups, LinearDecode
-from overheard.attacks.membership import CandidateDecode
 from overheard.attacks.papers.driouich2022 import ModelBasedGlobal
 from overheard.attacks.papers.lyu2021 import CosMatching, Statistics
 from overheard.attacks.partial import PartialDecode

@@ -10,8 +10,8 @@ import pytest
 from federations import simulated
 from generated import tumours, visits
 
+from overheard.attacks.attribute import CandidateDecode, pool_candidates
 from overheard.attacks.client import client_of, rounding
-from overheard.attacks.membership import CandidateDecode, pool_candidates
 from overheard.attacks.one_step import inner_products, network_measurement
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, last_layer_variances
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData

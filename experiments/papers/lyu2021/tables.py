@@ -14,9 +14,8 @@ from experiments.papers.lyu2021.claims import COS, SOURCES, numbers
 from experiments.papers.lyu2021.run import Setting, measured
 from experiments.papers.scoring import IMPUTATION, OURS
 from experiments.runner import Cell, Experiment, Values, cell
-from overheard.attacks.attribute import MaxEntropy
+from overheard.attacks.attribute import CandidateDecode, MaxEntropy
 from overheard.attacks.baselines import PublicModel, RandomGuess
-from overheard.attacks.membership import CandidateDecode
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, L2Lbfgs, Statistics
 from overheard.transcript.view import Attack
 

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.attribute import pool_of
 from overheard.attacks.baselines import prior_shares
 from overheard.attacks.client import spread
-from overheard.attacks.membership import pool_of
 from overheard.errors import ChooseAnotherAttack, FixConfig, needs
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import Network, network
