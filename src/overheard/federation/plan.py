@@ -23,7 +23,6 @@ from overheard.federation.reading import checked
 from overheard.federation.secrets import (
     Pool,
     Properties,
-    PropertySecret,
     columns_of,
     domains,
     kept_out,
@@ -454,16 +453,10 @@ def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
     if (sought := plan.properties) is not None:
         common = (*_strangers(sought.auxiliary, label), ShardSize(sought.shard))
         for secret in sought.secrets:
-            target = client_property(secret.column)
-            yield replace(base, target=target, given=(*common, *_sought(secret, label)))
-
-
-def _sought(secret: PropertySecret, label: str) -> Iterator[Piece]:
-    """What the adversary looks for among the clients."""
-    if secret.record is not None:
-        yield TargetRecord.split(secret.record, label)
-    if secret.behaviour:
-        yield SuspectedBehaviour(secret.behaviour)
+            looked_for: Piece = SuspectedBehaviour(secret.behaviour)
+            if secret.record is not None:
+                looked_for = TargetRecord.split(secret.record, label)
+            yield replace(base, target=client_property(secret.column), given=(*common, looked_for))
 
 
 def _strangers(records: Records | None, label: str) -> tuple[Piece, ...]:

@@ -20,16 +20,14 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, Strategy
-from numpy.typing import NDArray
 
 from overheard.files import refuse_existing
 from overheard.recorders.recorder import Listener, Recorder, same_arrays
+from overheard.transcript.messages import Arrays
 
 WEIGHTS = ("num-examples", "num_examples")
 SECURE = "secaggplus_configs"  # the record in which the SecAgg+ workflow keeps its own messages
 MASKED = "masked_params"
-
-Arrays = dict[str, NDArray[Any]]
 
 
 def record(
@@ -174,9 +172,7 @@ class ListeningGrid:
             if sent is not None and reply.has_content() and _is_training(reply):
                 self._hear_reply(recorder, reply, sent)
 
-    def _hear_reply(
-        self, recorder: Recorder, reply: Message, sent: tuple[int, Mapping[str, NDArray[Any]]]
-    ) -> None:
+    def _hear_reply(self, recorder: Recorder, reply: Message, sent: tuple[int, Arrays]) -> None:
         content = reply.content
         metrics = _metrics(content)
         client = str(metrics.get(self._name_by, reply.metadata.src_node_id))

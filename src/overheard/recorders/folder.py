@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from overheard.errors import FixConfig, FixData
@@ -17,9 +16,7 @@ from overheard.foreign.files import inside, opened, read_bounded, read_toml
 from overheard.foreign.limits import check
 from overheard.programs.records import Spec
 from overheard.recorders.recorder import EVERYBODY, Recorder
-from overheard.transcript.messages import releases_arrays
-
-Arrays = dict[str, NDArray[Any]]
+from overheard.transcript.messages import Arrays, releases_arrays
 
 
 class Pattern(Spec):

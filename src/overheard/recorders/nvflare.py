@@ -16,7 +16,6 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.filter import Filter
@@ -29,9 +28,7 @@ from nvflare.fuel.utils import fobs
 from nvflare.widgets.widget import Widget
 
 from overheard.recorders.recorder import Listener, Recorder
-from overheard.transcript.messages import releases_arrays
-
-Arrays = dict[str, NDArray[Any]]
+from overheard.transcript.messages import Arrays, releases_arrays
 
 
 class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
@@ -51,23 +48,20 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         self._failure: BaseException | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        listener = self._listener
+        listener, training = self._listener, fl_ctx.get_prop(FLContextKey.TASK_NAME) == self.task
         if event_type == EventType.START_RUN:
             about = {"framework": "nvflare", "version": version("nvflare")}
             self._listener = Listener(Recorder(self.path, self.payload, about))
         elif listener is None:
             return
-        elif event_type == EventType.AFTER_TASK_DATA_FILTER and self._mine(fl_ctx):
+        elif event_type == EventType.AFTER_TASK_DATA_FILTER and training:
             listener.hear(lambda recorder: self._hear_task(listener, recorder, fl_ctx))
-        elif event_type == EventType.BEFORE_TASK_RESULT_FILTER and self._mine(fl_ctx):
+        elif event_type == EventType.BEFORE_TASK_RESULT_FILTER and training:
             listener.hear(lambda recorder: self._hear_result(listener, recorder, fl_ctx))
         elif event_type in (EventType.FATAL_SYSTEM_ERROR, EventType.JOB_ABORTED):
             self._failure = RuntimeError(event_type)
         elif event_type == EventType.END_RUN:
             listener.end(self._failure)
-
-    def _mine(self, fl_ctx: FLContext) -> bool:
-        return bool(fl_ctx.get_prop(FLContextKey.TASK_NAME) == self.task)
 
     def _hear_task(self, listener: Listener, recorder: Recorder, fl_ctx: FLContext) -> None:
         data: Shareable = fl_ctx.get_prop(FLContextKey.TASK_DATA)
@@ -147,7 +141,7 @@ def _inside(data: Mapping[str, Any]) -> dict[str, Any]:
 def _arrays(data: Mapping[str, Any]) -> Arrays:
     """Copies, because the server goes on to add up in place; torch tensors as numpy arrays, bytes
     as arrays of bytes, and of a list of bytes each under the list's name and its place."""
-    found: Arrays = {}
+    found: dict[str, Any] = {}
     for name, value in data.items():
         if isinstance(value, list) and value and isinstance(value[0], bytes | bytearray):
             found |= _arrays({f"{name}.{place}": one for place, one in enumerate(value)})

@@ -165,32 +165,13 @@ def image_of(layout: Layout, inputs: int) -> tuple[int, ...]:
 
 
 def _dense(module: Any, parameters: Layout) -> Dense | None:
-    """Dense layers that give what the module gives, where there are such."""
+    """Dense layers that give what the module gives, with the activation by which they do, where
+    there are such."""
     shapes = [shape for _, shape in parameters]
     plain = dense_of(shapes)
     frozen = len(shapes) < len(list(module.parameters()))
     if plain is None or frozen or [s for _, s in plain.layout()] != shapes:
         return None
-    return _activated(module, plain)
-
-
-def dense_of(shapes: list[tuple[int, ...]]) -> Dense | None:
-    """Dense layers one after the other with arrays of these shapes, whatever their order within a
-    layer; None if they are not that."""
-    weights = [shape for shape in shapes if len(shape) == 2]
-    biases = [shape for shape in shapes if len(shape) == 1]
-    chained = all(a[0] == b[1] for a, b in pairwise(weights))
-    whole = len(weights) + len(biases) == len(shapes)
-    if not weights or not chained or not whole or biases not in ([], [(w[0],) for w in weights]):
-        return None
-    sizes = (weights[0][1], *(w[0] for w in weights))
-    if min(sizes) < 1:
-        return None
-    return Dense(inputs=sizes[0], hidden=sizes[1:-1], outputs=sizes[-1], bias=bool(biases))
-
-
-def _activated(module: Any, plain: Dense) -> Dense | None:
-    """Our network with the activation by which it gives what the module gives."""
     import torch
 
     module = module.double().eval()
@@ -208,6 +189,21 @@ def _activated(module: Any, plain: Dense) -> Dense | None:
         if ours.shape == outputs.shape and np.allclose(ours, outputs, rtol=1e-8, atol=1e-10):
             return model
     return None
+
+
+def dense_of(shapes: list[tuple[int, ...]]) -> Dense | None:
+    """Dense layers one after the other with arrays of these shapes, whatever their order within a
+    layer; None if they are not that."""
+    weights = [shape for shape in shapes if len(shape) == 2]
+    biases = [shape for shape in shapes if len(shape) == 1]
+    chained = all(a[0] == b[1] for a, b in pairwise(weights))
+    whole = len(weights) + len(biases) == len(shapes)
+    if not weights or not chained or not whole or biases not in ([], [(w[0],) for w in weights]):
+        return None
+    sizes = (weights[0][1], *(w[0] for w in weights))
+    if min(sizes) < 1:
+        return None
+    return Dense(inputs=sizes[0], hidden=sizes[1:-1], outputs=sizes[-1], bias=bool(biases))
 
 
 def layout_words(layout: Iterable[tuple[str, tuple[int, ...]]]) -> str:
