@@ -453,9 +453,10 @@ def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
     if (sought := plan.properties) is not None:
         common = (*_strangers(sought.auxiliary, label), ShardSize(sought.shard))
         for secret in sought.secrets:
-            looked_for: Piece = SuspectedBehaviour(secret.behaviour)
             if secret.record is not None:
-                looked_for = TargetRecord.split(secret.record, label)
+                looked_for: Piece = TargetRecord.split(secret.record, label)
+            else:
+                looked_for = SuspectedBehaviour(secret.behaviour)
             yield replace(base, target=client_property(secret.column), given=(*common, looked_for))
 
 
