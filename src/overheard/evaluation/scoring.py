@@ -224,13 +224,12 @@ class Case:
         }
         if "n" not in scores:
             shared["n"] = len(self.records)
-        heard_by: tuple[type[Any], ...] = (Messages, SummedReleases)
-        for kind in heard_by if listens(attack.needs) else ():
-            if self.view.lacks([kind]):
-                continue
-            heard = {"rounds_heard": len(self.view.know(kind))}
-            scores["details"] = {**scores.get("details", {}), **heard}
-        return Finding(**(shared | scores))
+        details = finite(scores.get("details", {}))
+        kinds: tuple[type[Any], ...] = (Messages, SummedReleases)
+        for kind in kinds if listens(attack.needs) else ():
+            if not self.view.lacks([kind]):
+                details["rounds_heard"] = len(self.view.know(kind))
+        return Finding(**(shared | scores | {"details": details}))
 
     def scored_hits(
         self,
@@ -245,7 +244,7 @@ class Case:
         """The share guessed right, with what the attack claims to know, where that holds.
 
         ``free``: what needs no listening, which is the share of the commonest value and which
-        records a stranger gets right.
+        records imputation gets right.
 
         What an answer that flags itself says of single records is not worth repeating, nor is what
         the truth contradicts.
@@ -259,8 +258,8 @@ class Case:
         if claimed is not None:
             told["bits_gained"] = float(claimed.bits.mean())
         majority, imputed = free
-        stranger = None if imputed is None else float(imputed.mean())
-        reference = max(majority, stranger or 0.0)
+        imputation = None if imputed is None else float(imputed.mean())
+        reference = max(majority, imputation or 0.0)
         # who claims something pays for two tests, also where the truth contradicts the claim
         tested = 0.0 if "overconfident" in told else evidence
         p = share_p_value(int(hits.sum()), len(hits), reference, tested)
@@ -270,7 +269,7 @@ class Case:
             seconds,
             **scores,
             majority=majority,
-            imputation=stranger,
+            imputation=imputation,
             lift=scores["value"] - reference,
             n=len(hits),
             details=told,
@@ -290,16 +289,16 @@ class Case:
         imputed: Array | None = None,
         **more: Any,
     ) -> Scored:
-        """The mean of losses or errors, beside a stranger's where there is one."""
+        """The mean of losses or errors, beside that of imputation where there is one."""
         scores, metric = self.mean_of(units, attack), self.question.metric
-        stranger = None if imputed is None else float(imputed.mean())
+        imputation = None if imputed is None else float(imputed.mean())
         found = self.finding(
             attack,
             seconds,
             **scores,
-            imputation=stranger,
-            lift=None if stranger is None else metric.gain(scores["value"], stranger),
-            details=finite(details),
+            imputation=imputation,
+            lift=None if imputation is None else metric.gain(scores["value"], imputation),
+            details=details,
             **more,
         )
         return Scored(found, units, imputed)
