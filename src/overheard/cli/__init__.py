@@ -17,17 +17,9 @@ import typer
 from typer import Option
 
 from overheard import terminal
-from overheard.cli import (
-    audit,
-    catalogue,
-    describe,
-    detect,
-    explain,
-    preflight,
-    recording,
-    report,
-    sweep,
-)
+from overheard.cli import audit, catalogue, describe, detect, explain, preflight, recording, report
+from overheard.cli import sweep as sweeps
+from overheard.errors import OverheardError
 
 app = typer.Typer(
     name="overheard",
@@ -64,8 +56,8 @@ def _options(
 # Each with an example, whose first word is its name.
 for _example, _command in (
     ("preflight client.toml --limit 0.1", preflight.preflight),
-    ("sweep sweep.toml --out sweep --workers 2", sweep.sweep),
-    ("frontier sweep", sweep.frontier),
+    ("sweep sweep.toml --out sweep --workers 2", sweeps.sweep),
+    ("frontier sweep", sweeps.frontier),
     ("import checkpoints --out run", recording.import_checkpoints),
     ("init run --data people.csv --client site --target y", describe.init),
     ("demo --out demo-out", audit.demo),
@@ -90,8 +82,6 @@ def main() -> None:
 
 def run(app: typer.Typer, name: str) -> None:
     """Run commands: one clear line on a user's error, the traceback only with ``--debug``."""
-    from overheard.errors import OverheardError
-
     # typer raises click's errors up to 0.20 or so, and later those of a copy of its own
     usage = sys.modules[typer.BadParameter.__module__]
     debug = "--debug" in sys.argv

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Exit, Option
 
+import overheard
 from overheard import terminal
 from overheard.cli.describe import described
 from overheard.cli.options import Describing, Grant, Out, Run, Seed, ShowRecords, Threat, TrustCode
 from overheard.cli.recording import record
-
-if TYPE_CHECKING:
-    from overheard.evaluation.audit import AuditOptions
-    from overheard.evaluation.record import Audit
-    from overheard.transcript.store import Recording
+from overheard.errors import ChooseAnotherAttack, FixRecording
+from overheard.files import refuse_existing, replace_durably, write_durably
 
 SHARES = 8
 """Parts of an audit for each worker, so that one that was given little helps the others."""
@@ -79,16 +81,12 @@ def audit(
     same command goes on and ends the same. Exits 3 where an attack failed: the others are
     written, and the report lists which one and how.
     """
-    from importlib.metadata import version
-
-    from overheard.evaluation.audit import PIECE, AuditOptions
+    from overheard.evaluation.audit import PIECE
     from overheard.evaluation.checkpoint import asking, fingerprint, finish, unfinished
     from overheard.evaluation.compare import HITS, hits_json
-    from overheard.evaluation.record import AUDIT, read_audit
-    from overheard.files import replace_durably
+    from overheard.evaluation.record import AUDIT
     from overheard.report.digest import digest
     from overheard.report.html import render
-    from overheard.transcript.threat import threat_named
 
     settings: dict[str, Any] = {"slow": slow, "rounds": rounds, "ladder": ladder, "budget": budget}
     settings |= {"demographics": tuple(demographics), "rows": show_records, "seed": seed or 0}
@@ -101,10 +99,10 @@ def audit(
         whose = {"recording": fingerprint(recording), "damage": list(damage)}
         kept = asking(work, whose | chosen | settings, PIECE)
         if (out / AUDIT).exists():  # it was stopped at its very end
-            result = read_audit(out / AUDIT)
+            result = overheard.read_audit(out / AUDIT)
         else:
-            asked = (recording, threat_named(threat, grant), attack, client, target)
-            how = AuditOptions(**settings)
+            asked = (recording, overheard.threat_named(threat, grant), attack, client, target)
+            how = overheard.AuditOptions(**settings)
             if workers > 1 or ray:
                 _share_out((*asked, how), kept, workers, ray)
             result = run_audit(*asked, how, kept)
@@ -130,28 +128,19 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
     small network; an eavesdropper of each site's link asks who is female, black or physically
     limited.
     """
-    from importlib import resources
-
-    from overheard.evaluation.audit import AuditOptions
-    from overheard.federation.federation import read_config
-    from overheard.files import refuse_existing, write_durably
-    from overheard.report.html import write_report
-    from overheard.transcript.store import Recording
-    from overheard.transcript.threat import threat_named
-
     refuse_existing(out)
-    audits: list[Audit] = []
+    audits: list[overheard.Audit] = []
     for name, attacks in DEMO.items():
         run, file = out / name / "run", out / name / "audit.json"
         with resources.as_file(resources.files("overheard") / f"demo-{name}.toml") as config:
-            federation = record(read_config(config), run, seed)
-        how = AuditOptions(seed=federation.seed)
-        who, chosen = threat_named("eavesdropper"), attacks.split()
-        audits.append(run_audit(Recording.open(run), who, chosen, [], [], how))
+            federation = record(overheard.read_config(config), run, seed)
+        how = overheard.AuditOptions(seed=federation.seed)
+        who, chosen = overheard.threat_named("eavesdropper"), attacks.split()
+        audits.append(run_audit(overheard.Recording.open(run), who, chosen, [], [], how))
         write_durably(file, [audits[-1].to_json().encode()])
-        write_report(audits[-1], out / name / PAGE)
+        overheard.write_report(audits[-1], out / name / PAGE)
         summary(audits[-1], f"{name}: what the eavesdropper learns, all clients together")
-    write_report(audits[-1], out / PAGE, beside=audits[:-1])
+    overheard.write_report(audits[-1], out / PAGE, beside=audits[:-1])
     terminal.say(f"recordings {out}/*/run", f"audits     {out}/*/audit.json")
     terminal.wrote("report", out / PAGE)
     written = [str(out / name / "audit.json") for name in DEMO]
@@ -160,13 +149,10 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
 
 def _sound(run: Path, ignore_damage: bool, work: Path) -> tuple[Path, tuple[str, ...]]:
     """The recording, or what is left of a damaged one, and what is missing from it."""
-    import shutil
-
-    from overheard.errors import FixRecording
-    from overheard.transcript.verify import salvage, verify
+    from overheard.transcript.verify import salvage
 
     with terminal.waiting("checking every byte"):
-        problems = verify(run).problems
+        problems = overheard.verify(run).problems
     if not problems:
         return run, ()
     if not ignore_damage:
@@ -199,36 +185,28 @@ def _one_share(
     asked: tuple[Any, ...], kept: Any, known: tuple[str, ...], share: tuple[int, int]
 ) -> None:
     """What one worker does: its part of the attacks and replays, without the curves."""
-    from dataclasses import replace
-
-    from overheard.evaluation.audit import audit as part
     from overheard.programs.trusted import trust
 
     for factory in known:
         trust(factory)
     recording, threat, attacks, clients, targets, how = asked
     how = replace(how, share=share, rounds=False, ladder=False)
-    part(recording, threat, attacks, clients, targets, how, kept)
+    overheard.audit(recording, threat, attacks, clients, targets, how, kept)
 
 
 def run_audit(
-    recording: Recording,
+    recording: overheard.Recording,
     threat: Any,
     attacks: list[str],
     clients: list[str],
     targets: list[str],
-    how: AuditOptions,
+    how: overheard.AuditOptions,
     kept: Any = None,
-) -> Audit:
+) -> overheard.Audit:
     """The audit itself, behind a bar."""
-    from dataclasses import replace
-
-    from overheard.errors import ChooseAnotherAttack
-    from overheard.evaluation.audit import audit as whole_audit
-
     with terminal.steps("auditing") as show:
         how = replace(how, progress=show)
-        result = whole_audit(recording, threat, attacks, clients, targets, how, kept)
+        result = overheard.audit(recording, threat, attacks, clients, targets, how, kept)
     if not result.findings and not result.failed:
         reasons = "; ".join(dict.fromkeys(s.reason for s in result.skipped))
         raise ChooseAnotherAttack(
@@ -237,7 +215,7 @@ def run_audit(
     return result
 
 
-def summary(record: Audit, title: str = "") -> None:
+def summary(record: overheard.Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
     from overheard.report import words
     from overheard.report.model import ladders

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import platform
+import re
+import sys
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Annotated, Any
 
 import typer
 
+import overheard
 from overheard import terminal
 
 data = typer.Typer(no_args_is_help=True, help="List the data sources.")
@@ -34,19 +41,16 @@ def attacks(
     ] = None,
 ) -> None:
     """List the attacks, or explain one: what it does, by which equation, what it must know."""
-    import inspect
-
-    from overheard.attacks import all_attacks, attack_named
     from overheard.report.html import title
 
     if name is None:
-        every = [_facts(attack) for attack in all_attacks().values()]
+        every = [_facts(attack) for attack in overheard.all_attacks().values()]
         listed = [(f["name"], f["question"], f["paper"], ", ".join(f["needs"])) for f in every]
         terminal.table(["attack", "question", "paper", "needs"], listed)
         terminal.say("overheard attacks NAME explains one")
         terminal.emit(every)
         return
-    attack = type(attack_named(name))
+    attack = type(overheard.attack_named(name))
     facts = _facts(attack)
     terminal.emit(facts)
     terminal.say(f"{facts['name']}: {facts['words']}")
@@ -79,13 +83,6 @@ def _facts(attack: Any) -> dict[str, Any]:
 
 def doctor() -> None:
     """Print what is installed and which data are found; exit 1 if something needed is missing."""
-    import os
-    import platform
-    import re
-    import sys
-    from importlib.metadata import requires
-
-    from overheard.attacks import all_attacks
     from overheard.data.source import sources
     from overheard.foreign.limits import LIMITS, limit, variable
 
@@ -96,7 +93,7 @@ def doctor() -> None:
         of = re.search(r"extra == .(\w+)", condition)
         (extras.setdefault(of[1], {}) if of else core)[name] = _version(name)
     about = {"python": platform.python_version(), "platform": platform.platform()}
-    data, attacks = {n: s.where for n, s in sources().items()}, len(all_attacks())
+    data, attacks = {n: s.where for n, s in sources().items()}, len(overheard.all_attacks())
     limits = {name: limit(name) for name in LIMITS}
     installed = {"packages": core, "extras": extras, "data": data}
     terminal.emit(about | installed | {"attacks": attacks, "limits": limits})
@@ -120,8 +117,6 @@ def doctor() -> None:
 
 
 def _version(name: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         return version(name)
     except PackageNotFoundError:

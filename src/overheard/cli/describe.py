@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+import overheard
 from overheard import terminal
 from overheard.cli.options import TrustCode
+from overheard.errors import ChooseAnotherOutput, FixConfig, GrantKnowledge
+from overheard.files import write_durably
+from overheard.foreign.shown import short
 
 if TYPE_CHECKING:
     from overheard.identify.recording import Found
-    from overheard.transcript.store import Recording
 
 
 def init(
@@ -58,17 +64,11 @@ def _identified(
     run: Path, table: Path, given: dict[str, Any], trust_code: bool
 ) -> tuple[Path, dict[str, Any]]:
     """Find out how the clients trained, show it and write it; what is told of it as JSON."""
-    import os
-    import tempfile
-
-    from overheard.errors import ChooseAnotherOutput
-    from overheard.files import write_durably
     from overheard.identify.recording import identify
     from overheard.recorders.describe import written
     from overheard.recorders.template import BESIDE, undescribed
-    from overheard.transcript.store import Recording
 
-    recording, file = undescribed(Recording.open(run)), run / BESIDE
+    recording, file = undescribed(overheard.Recording.open(run)), run / BESIDE
     if file.exists():
         raise ChooseAnotherOutput(f"{file} exists already; remove it to find it anew")
     with tempfile.TemporaryDirectory() as work, terminal.waiting("trying recipes by replay"):
@@ -117,22 +117,16 @@ def remarks(found: Found) -> list[str]:
 
 def described(
     run: Path, given: Path | None, trust_code: bool, work: Path, beside: Path
-) -> Recording:
+) -> overheard.Recording:
     """The recording; what the TOML file adds lies in ``work`` for the time being.
 
     ``beside``: the folder that may hold that file; the recording's, or that of the damaged one
     of which ``run`` is what is left.
     """
-    import shutil
-
-    from overheard.errors import FixConfig, GrantKnowledge
-    from overheard.federation.federation import read_config
-    from overheard.foreign.shown import short
     from overheard.recorders.describe import describe
     from overheard.recorders.template import BESIDE
-    from overheard.transcript.store import Recording
 
-    recording, file = Recording.open(run), given or beside / BESIDE
+    recording, file = overheard.Recording.open(run), given or beside / BESIDE
     if not recording.rounds:
         raise FixConfig(f"{run}: no round was recorded; there is nothing to audit")
     if recording.describes_itself:
@@ -146,7 +140,7 @@ def described(
         )
     folder = work / "described"
     shutil.rmtree(folder, ignore_errors=True)  # of an audit that was stopped here
-    description = read_config(file, recorded=True, confined=given is None)
+    description = overheard.read_config(file, recorded=True, confined=given is None)
     if trust_code and given is None and (code := description.model.code()):
         raise GrantKnowledge(
             f"{file}: came with the recording and names code to import "

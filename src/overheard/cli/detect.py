@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ from typer import Argument, Option
 from overheard import terminal
 from overheard.cli.describe import described
 from overheard.cli.options import Describing, TrustCode
+from overheard.files import refuse_existing
 
 if TYPE_CHECKING:
     from overheard.evaluation.detection import Detection
@@ -40,10 +42,7 @@ def detect(
     each round and the sum of their updates, and has records like the clients'. Of a recording that
     does not say what to look for, [property] in the TOML file of --with does.
     """
-    import tempfile
-
     from overheard.evaluation.detection import detect as look
-    from overheard.files import refuse_existing
     from overheard.report.html import write_new
     from overheard.report.svg import suspects
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overheard import terminal
+from overheard.errors import FixConfig
 
 if TYPE_CHECKING:
     from overheard.federation.reading import Key
@@ -29,7 +30,6 @@ def explain(
     markdown: Annotated[bool, typer.Option(help="All of them, as a page.")] = False,
 ) -> None:
     """Say what a key of a federation's file means."""
-    from overheard.errors import FixConfig
     from overheard.transcript.threat import nearest
 
     if markdown:

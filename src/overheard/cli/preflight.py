@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option
 
+import overheard
 from overheard import terminal
 from overheard.cli.options import Config
+from overheard.files import write_durably
 
 if TYPE_CHECKING:
     from overheard.guard.preflight import Preflight
@@ -45,21 +48,16 @@ def preflight(
     The answer is about these attacks and, unless updates are given, about simulated ones. The file
     of a real round holds sent/NAME and returned/NAME.
     """
-    import json
-
     from pydantic import TypeAdapter
 
-    from overheard.federation.federation import read_config
-    from overheard.files import write_durably
-    from overheard.guard import preflight as guard
     from overheard.guard.exposure import Limits
 
     asked = (client, Limits(limit, entropy, certain), rounds, target)
     with terminal.steps("preflight") as show:
         if update:
-            found = guard.preflight_updates(read_config(config), update, *asked)
+            found = overheard.preflight_updates(overheard.read_config(config), update, *asked)
         else:
-            found = guard.preflight(read_config(config), *asked, changes, show)
+            found = overheard.preflight(overheard.read_config(config), *asked, changes, show)
     content = asdict(found) | {"answer": found.answer, "passes": found.passes}
     figures = TypeAdapter(Any).dump_json(content, indent=1)  # NaN, which is no JSON, is null
     terminal.emit(json.loads(figures))

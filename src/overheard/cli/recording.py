@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Exit, Option
 
+import overheard
 from overheard import terminal
 from overheard.cli.options import Config, Grant, Out, Run, Seed, Threat
-
-if TYPE_CHECKING:
-    from overheard.federation.federation import Federation
 
 
 def simulate(config: Config, out: Out, seed: Seed = None) -> None:
     """Run a federation on this machine and record everything that it sends."""
-    from overheard.federation.federation import read_config
-
-    record(read_config(config), out, seed)
+    record(overheard.read_config(config), out, seed)
     terminal.wrote("recording", out)
     terminal.say(f"next       overheard audit {out} --out {out}-audit")
     terminal.emit({"recording": str(out)})
 
 
-def record(federation: Federation, out: Path, seed: int | None) -> Federation:
+def record(federation: overheard.Federation, out: Path, seed: int | None) -> overheard.Federation:
     """Simulate the federation, with another seed if one is given; returns what was simulated."""
-    from overheard.federation.plan import plan
-    from overheard.federation.simulate import simulate as run
-
     if seed is not None:
         federation = federation.model_copy(update={"seed": seed})
     with terminal.waiting("reading the data"):
-        ready = plan(federation)
+        ready = overheard.plan(federation)
     with terminal.steps("recording rounds") as show:
-        run(ready, out, lambda done, total: show("", done, total))
+        overheard.simulate(ready, out, lambda done, total: show("", done, total))
     return federation
 
 
@@ -60,10 +54,8 @@ def import_checkpoints(
 
 def verify(run: Run) -> None:
     """Check every byte of a recording against its index; exit 1 if anything is wrong."""
-    from overheard.transcript.verify import verify as check
-
     with terminal.waiting("checking every byte"):
-        found = check(run)
+        found = overheard.verify(run)
     for line in found.problems:
         terminal.complain(f"damaged: {line}")
     for line in found.unfinished:
@@ -93,15 +85,9 @@ def share(
     A recording without `truth/` is not that: each target's public records hold the other secrets.
     What the messages themselves give away stays in them.
     """
-    from dataclasses import asdict
-
-    from overheard.transcript.share import share as write
-    from overheard.transcript.store import Recording
-    from overheard.transcript.threat import threat_named
-
-    who = threat_named(threat, grant)
+    who = overheard.threat_named(threat, grant)
     with terminal.waiting("copying what may be shared"):
-        shared = write(Recording.open(run), target, who, out, client, keep)
+        shared = overheard.share(overheard.Recording.open(run), target, who, out, client, keep)
     terminal.wrote("shared", out)
     terminal.say(f"holds      {', '.join(shared.kinds) or 'no side knowledge'}")
     terminal.say(f"clients    {len(shared.clients)}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
+import overheard
 from overheard import terminal
 from overheard.cli.options import Out, ShowRecords
 
@@ -31,12 +32,11 @@ def report(
     show_records: ShowRecords = False,
 ) -> None:
     """Write the report of an audit: one HTML file that opens offline, Markdown or JSON."""
-    from overheard.evaluation.record import read_audit
     from overheard.report.digest import digest
-    from overheard.report.html import render_markdown, write_new, write_report
+    from overheard.report.html import render_markdown, write_new
     from overheard.sweep.frontier import measured_by
 
-    audit, measured = read_audit(audit_file), measured_by(sweep) if sweep else []
+    audit, measured = overheard.read_audit(audit_file), measured_by(sweep) if sweep else []
     match format or out.suffix.lower().removeprefix("."):
         case "md":
             write_new(out, render_markdown(audit, measured, show_records))
@@ -44,7 +44,7 @@ def report(
             content = json.dumps(digest(audit, show_records), indent=1, ensure_ascii=False)
             write_new(out, content + "\n")
         case _:
-            write_report(audit, out, (), measured, show_records)
+            overheard.write_report(audit, out, (), measured, show_records)
     if show_records and not any(f.calibration and f.calibration.rows for f in audit.findings):
         terminal.complain("note: the audit holds no row numbers; run it again with --show-records")
     terminal.wrote("report", out)
@@ -66,13 +66,12 @@ def compare(
 
     A rise counts when the interval of the difference excludes zero.
     """
-    from overheard.evaluation.compare import HITS, TOGETHER, read_hits
-    from overheard.evaluation.compare import compare as compared
-    from overheard.evaluation.record import read_audit
+    from overheard.evaluation import compare as comparing
 
-    one, other = read_audit(before), read_audit(after)
-    hits = read_hits(before.with_name(HITS), one), read_hits(after.with_name(HITS), other)
-    found = compared(one, other, clients, hits)
+    one, other = overheard.read_audit(before), overheard.read_audit(after)
+    files = before.with_name(comparing.HITS), after.with_name(comparing.HITS)
+    hits = comparing.read_hits(files[0], one), comparing.read_hits(files[1], other)
+    found = comparing.compare(one, other, clients, hits)
     refused = bool(found.differs) and not (anyway and (found.rows or found.lost))
     terminal.emit(found.to_dict() | {"comparable": not refused})
     if refused:
@@ -85,7 +84,7 @@ def compare(
     terminal.table(
         ["secret", "client", "before", "by", "after", "by", "leaks more by", "interval", ""],
         [_cells(row) for row in found.rows],
-        title=f"What leaks, strongest attack each; all rows' intervals hold at {TOGETHER:.0%}",
+        f"What leaks, strongest attack each; all intervals hold at {comparing.TOGETHER:.0%}",
     )
     terminal.say(*(f"note: {n}" for n in (*found.differs, *found.cautions, *found.unpaired)))
     risen = [

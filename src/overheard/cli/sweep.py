@@ -9,6 +9,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from overheard import terminal
+from overheard.files import replace_durably
 
 
 def sweep(
@@ -21,18 +22,16 @@ def sweep(
     ] = False,
 ) -> None:
     """Record and audit a grid of federations; killed at any moment, the same command goes on."""
-    from overheard.sweep.grid import read_sweep
-    from overheard.sweep.run import read_rows, write_table
-    from overheard.sweep.run import sweep as run
+    from overheard.sweep import grid, run
 
-    described = read_sweep(config)
+    described = grid.read_sweep(config)
     with terminal.steps("cells") as show:
-        run(described, out, workers, ray, again, show)
-    rows = read_rows(out)
+        run.sweep(described, out, workers, ray, again, show)
+    rows = run.read_rows(out)
     failed = {row["cell"]: row["error"] for row in rows if row["error"]}
     for key, error in failed.items():
         terminal.complain(f"failed: cell {key}: {error}")
-    path = write_table(out)
+    path = run.write_table(out)
     terminal.wrote("table", path)
     terminal.say(f"next       overheard frontier {out}")
     terminal.emit({"table": str(path), "cells": len({r["cell"] for r in rows}), "failed": failed})
@@ -45,7 +44,6 @@ def frontier(
     ] = None,
 ) -> None:
     """Draw leakage against utility, per defence, and say which settings are not dominated."""
-    from overheard.files import replace_durably
     from overheard.sweep.frontier import draw
     from overheard.sweep.frontier import frontier as points_of
     from overheard.sweep.run import read_described, read_rows
