@@ -218,7 +218,6 @@ def run_audit(
 def summary(record: overheard.Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
     from overheard.report import words
-    from overheard.report.model import ladders
     from overheard.report.verdict import headline, replay_words
 
     rows = []
@@ -231,14 +230,6 @@ def summary(record: overheard.Audit, title: str = "") -> None:
     numbers = ["measured (95% interval)", "of", "commonest value", "imputation", "lift"]
     usual = f"what the {record.run.threat} learns, all clients together"
     terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
-    for one in ladders(record):
-        rungs = []
-        for r in one.rungs:
-            right = "not measured" if r.flag else words.share(r.value)
-            certain = str(r.calibration.certain) if r.calibration else ""
-            rungs.append((r.rung, right, words.share(r.imputation), certain, words.rung(r.rung)))
-        heads = ["adversary", "guessed right", "imputation", "certain", "what it knows"]
-        terminal.table(heads, rungs, f"{one.chart.name}, by what is known", right=heads[1:4])
     lines = [*headline(record)]
     if left := len(record.run.damage):
         lines.append(f"The recording is damaged; {left} part(s) of it were left out.")
