@@ -81,6 +81,7 @@ def test_the_task_decides_loss_and_outputs(
             r"no such file \(looked in .*`path` in \[data\]",
         ),
         ({"data": {"path": ""}}, "source 'file' needs path, client and target"),
+        ({"data": {"source": "randhie"}}, r"data\.path belongs to source = 'file'; 'randhie'"),
         ({"data": {"source": "fil"}}, r"unknown data source 'fil'.*did you mean 'file'"),
         ({"data": {"options": {"colour": 1}}}, "data source 'file': .*unexpected.*'colour'"),
         ({"data": {"target": "ill", "drop": []}}, "'linear' predicts a number .* use logistic"),
@@ -104,19 +105,6 @@ def test_what_does_not_fit_is_refused(
         assert len(planned(content).attributes["age"].values) == 26
         return
     with pytest.raises((FixConfig, FixData), match=complaint):
-        planned(content)
-
-
-def test_a_named_source_settles_its_own_columns() -> None:
-    content = {
-        "data": {"source": "randhie", "target": "xage"},
-        "model": {"name": "linear"},
-        "training": {"rounds": 1, "learning_rate": 0.1},
-    }
-    with pytest.raises(FixConfig, match=r"data\.target belongs to source = 'file'; 'randhie'"):
-        planned(content)
-    content["data"] = {"source": "randhi"}
-    with pytest.raises(FixConfig, match=r"unknown data source 'randhi'.*did you mean 'randhie'"):
         planned(content)
 
 

@@ -71,27 +71,19 @@ def test_clients_can_be_named_by_what_they_say(tmp_path: Path) -> None:
     assert "partition" not in notes
 
 
-def test_a_path_that_exists_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+def test_a_strategy_stays_itself_and_a_path_that_exists_is_refused(
+    tmp_path: Path,
+) -> None:
     from flwr.serverapp.strategy import FedAvg
 
     from overheard.flower import record, record_app
 
+    strategy = FedAvg(fraction_train=0.25)
+    assert record(strategy, tmp_path / "run") is strategy
     with pytest.raises(ChooseAnotherOutput, match="exists already"):
         record(FedAvg(), tmp_path)
     with pytest.raises(ChooseAnotherOutput, match="exists already"):
         record_app(app.server(lambda s: s), tmp_path)(None, None)
-
-
-def test_the_wrapped_strategy_is_still_itself() -> None:
-    from flwr.serverapp.strategy import FedAvg, Strategy
-
-    from overheard.flower import record
-
-    wrapped = record(FedAvg(fraction_train=0.25), "nowhere")
-    assert isinstance(wrapped, Strategy)
-    assert wrapped.fraction_train == 0.25  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError):
-        _ = wrapped.nonsense  # type: ignore[attr-defined]
 
 
 def test_a_full_disk_ends_the_recording_and_not_the_federation(
