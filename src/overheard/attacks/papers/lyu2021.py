@@ -120,7 +120,7 @@ def matching(view: View) -> Matching:
             "attribute; grant the labels"
         )
     people = candidates.shape[1]
-    steps = 1.0 if link.gradients else recipe.learning_rate * recipe.local_steps(people)
+    steps = recipe.rate * recipe.local_steps(people)
     sent, heard = link.sent.astype(np.float64), link.updates() / steps
     numbers = (torch.from_numpy(x) for x in (candidates, sent, heard))
     return Matching(view, network(recipe), labels, *numbers)
@@ -238,30 +238,6 @@ def start_of(problem: Matching, rng: np.random.Generator, label_prior_known: boo
     return attribute, logits(len(target.classes), shares)
 
 
-def algorithm_1(
-    problem: Matching,
-    options: Choices,
-    start: Rows,
-    attack: CosMatching | Gumbel,
-    gammas: Floats,
-    expected: bool = False,
-) -> AttributeValues:
-    """Lines 9 to 13 for every choice of rounds and gamma: Softmax(X_s / gamma), changed by Adam
-    (section 4.2)."""
-    import torch
-
-    def softmax(gamma: float, logits: Tensor) -> Tensor:
-        return torch.softmax(logits / gamma, dim=1)
-
-    adam, steps = partial(torch.optim.Adam, lr=attack.rate), attack.steps
-    found = [
-        search(problem, rounds, start, partial(softmax, gamma), cosine_distance, adam, steps)
-        for rounds in options
-        for gamma in gammas
-    ]
-    return reconstruct(problem, options, found, cosine_distance, expected)
-
-
 class AttributeSearch:
     """What the attacks on an attribute have in common here."""
 
@@ -299,10 +275,26 @@ class CosMatching(AttributeSearch):
     expected: bool = False
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        problem = matching(view)
+        heard = len(view.know(Link))
+        return self.matched(view, [phase(heard, name) for name in self.phases], rng)
+
+    def matched(self, view: View, options: Choices, rng: np.random.Generator) -> AttributeValues:
+        """Algorithm 1 for every choice of rounds and gamma: Softmax(X_s / gamma), changed by Adam
+        (section 4.2)."""
+        problem, steps = matching(view), self.steps
+        import torch
+
+        def softmax(gamma: float, logits: Tensor) -> Tensor:
+            return torch.softmax(logits / gamma, dim=1)
+
         start = start_of(problem, rng, self.label_prior_known)
-        options = [phase(len(problem.thetas), p) for p in self.phases]
-        return algorithm_1(problem, options, start, self, self.temperatures, self.expected)
+        adam = partial(torch.optim.Adam, lr=self.rate)
+        found = [
+            search(problem, rounds, start, partial(softmax, gamma), cosine_distance, adam, steps)
+            for rounds in options
+            for gamma in self.temperatures
+        ]
+        return reconstruct(problem, options, found, cosine_distance, self.expected)
 
 
 # --- section 3.3: membership ---------------------------------------------------------------------
@@ -489,9 +481,8 @@ class Gumbel(AttributeSearch):
     temperature: float = 1.0
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        problem = matching(view)
-        options = grid(len(problem.thetas), self.last, self.step)
-        return algorithm_1(problem, options, start_of(problem, rng), self, (self.temperature,))
+        search = CosMatching((), (self.temperature,), self.steps, self.rate)
+        return search.matched(view, grid(len(view.know(Link)), self.last, self.step), rng)
 
 
 @dataclass(frozen=True)
