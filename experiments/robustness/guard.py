@@ -166,7 +166,7 @@ def _listened(said: Federation, config: Settings, noise: float, run: Path) -> in
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     ready = plan(parse_config({**config, "training": {**config["training"], "rounds": ROUNDS}}))
     recipe, rng = ready.recipe, np.random.default_rng([1, config["seed"]])
-    model = initial(recipe.dense, config["seed"]).astype(np.float32)
+    model = initial(recipe.model, config["seed"]).astype(np.float32)
     states = {client: flwr.RecordDict() for client in ready.clients}
     left = 0
 

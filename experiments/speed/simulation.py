@@ -69,7 +69,7 @@ def _ours(sizes: Sizes, folder: Path) -> Job:
     everybody = np.arange(len(data))
 
     def run() -> Facts:
-        model: Array = initial(recipe.dense, 0).astype(np.float32)
+        model: Array = initial(recipe.model, 0).astype(np.float32)
         for number in range(sizes["rounds"]):
             returned = train_clients(recipe, model, data, everybody, 0, number)
             model, _ = aggregate(WeightedMean(), (), recipe, model, returned, data.sizes)

@@ -51,7 +51,7 @@ def as_module(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def changed(view: View, last: Any = nn.Linear) -> View:
         recipe = view.know(LocalTraining).recipe
-        dense = recipe.dense
+        dense = recipe.model
         sizes = dense.sizes
 
         def make() -> nn.Module:

@@ -72,10 +72,10 @@ def by_torch(ready: Any, client: str, share: float, steps: int) -> tuple[Any, An
     recipe = ready.recipe
     data = client_shards(recipe, {client: ready.clients[client]})
     x, y = torch.tensor(data.inputs[0]), torch.tensor(data.labels[0])
-    theta = torch.tensor(initial(recipe.dense, ready.config.seed), requires_grad=True)
+    theta = torch.tensor(initial(recipe.model, ready.config.seed), requires_grad=True)
     first = None
     for _ in range(steps):
-        (w1, b1), (w2, b2) = _layers(recipe.dense, theta)
+        (w1, b1), (w2, b2) = _layers(recipe.model, theta)
         outputs = torch.tanh(x @ w1.T + b1) @ w2.T + b2
         if outputs.shape[1] > 1:
             loss = F.cross_entropy(outputs, y.long(), label_smoothing=share)

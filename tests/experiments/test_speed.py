@@ -31,7 +31,7 @@ def test_the_plain_loop_learns_what_ours_learns() -> None:
     """The same records, rates and batches: one client, one batch, so that no order matters."""
     sizes = {**SIZES, "clients": 1, "records": 10}
     recipe, (inputs, labels) = simulation.recipe_for(sizes), simulation.people(sizes)
-    theta = initial(recipe.dense, 3).astype(np.float32)
+    theta = initial(recipe.model, 3).astype(np.float32)
     data = shards(list(inputs), list(labels), "float32")
     ours = local_training(recipe, theta, data, stream(0, "x"))[0]
     net, loss = module(simulation.shape(sizes))

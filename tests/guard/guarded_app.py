@@ -89,7 +89,7 @@ def server_app(out: Path, settled: Plan) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         strategy = record(Noting(1.0, 0.0, 3, 0, 3), out / "run", name_by="partition")
-        start = as_record(settled, initial(settled.recipe.dense, 0))
+        start = as_record(settled, initial(settled.recipe.model, 0))
         result = strategy.start(grid=grid, initial_arrays=start, num_rounds=1)
         final = np.concatenate([a.numpy().ravel() for a in result.arrays.values()])
         said = {"errors": errors, "finite": bool(np.isfinite(final).all())}

@@ -75,7 +75,7 @@ def answered(
 
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     layout = ready.recipe.model.layout()
-    start = initial(ready.recipe.dense, seed).astype(np.float32)
+    start = initial(ready.recipe.model, seed).astype(np.float32)
     data = client_shards(ready.recipe, ready.clients)
     trained = local_training(ready.recipe, start, data, np.random.default_rng(0))[0]
 
@@ -215,7 +215,7 @@ def test_the_audit_of_what_has_left_exposes_nothing(ready: Plan, folder: Path) -
         mod = guarded(folder, noise_sd=0.5, seed=number)
         reply, _ = answered(ready, mod, state=state, seed=number)
         if not reply.has_error():
-            sent = initial(ready.recipe.dense, number).astype(np.float32)
+            sent = initial(ready.recipe.model, number).astype(np.float32)
             left.append((named(layout, sent), named(layout, sent_by(reply, ready))))
     assert len(left) >= 2
     noise = {"defence": (Gaussian(sd=0.5),)}

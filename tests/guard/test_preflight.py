@@ -190,7 +190,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def trained(ready: Plan, rate: float | None = None, seed: int = 0) -> tuple[Any, Any]:
     """The model that is sent, and what the client makes of it; ``rate``: but in other steps."""
-    sent = initial(ready.recipe.dense, 5).astype(np.float32)
+    sent = initial(ready.recipe.model, 5).astype(np.float32)
     recipe = ready.recipe
     if rate is not None:
         recipe = recipe.model_copy(update={"learning_rate": rate})

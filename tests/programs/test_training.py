@@ -227,7 +227,7 @@ def test_same_bits_whatever_the_block(
 ) -> None:
     monkeypatch.setattr(module, "CACHE", cache)
     how, data = wide(**changes), people(rng)
-    start = initial(how.dense, 1).astype(np.float32)
+    start = initial(how.model, 1).astype(np.float32)
     made = local_training(how, start, data, np.random.default_rng(5))
     expected = all_at_once(how, start, data, np.random.default_rng(5))
     assert made.tobytes() == np.ascontiguousarray(expected).tobytes()
@@ -235,7 +235,7 @@ def test_same_bits_whatever_the_block(
 
 def test_what_was_sent_and_the_records_stay_as_they_were(rng: np.random.Generator) -> None:
     how, data = wide(batch_size=4), people(rng)
-    start = np.stack([initial(how.dense, k).astype(np.float32) for k in range(len(data))])
+    start = np.stack([initial(how.model, k).astype(np.float32) for k in range(len(data))])
     before = start.copy(), data.inputs.copy()
     local_training(how, start, data.take(np.arange(len(data))), rng)
     assert (start == before[0]).all()

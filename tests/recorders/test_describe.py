@@ -344,7 +344,7 @@ def test_a_model_by_factory(federation: Path, made: Any, monkeypatch: pytest.Mon
     recording = described(federation, with_factory(monkeypatch, made), True)
     assert {replay.outcome for replay in replayed(recording)} == {"fits"}
     recipe = recipe_in(recording)
-    assert (recipe.dense.hidden, recipe.dense.activation) == ((4,), "tanh")
+    assert (recipe.model.hidden, recipe.model.activation) == ((4,), "tanh")
 
 
 def test_any_other_module_is_taken_as_it_is(

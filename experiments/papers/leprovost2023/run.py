@@ -90,7 +90,7 @@ class World:
 
     def with_hidden(self, hidden: tuple[int, ...]) -> World:
         """Another network, and the clients no two of whose records have equal inputs."""
-        model = self.recipe.dense.model_copy(update={"hidden": hidden})
+        model = self.recipe.model.model_copy(update={"hidden": hidden})
         recipe = self.recipe.model_copy(update={"model": model})
         return replace(self, recipe=recipe, clients=self.different)
 
@@ -188,7 +188,7 @@ def trained(
     recipe = world.recipe
     inputs = encode(recipe.encoding, world.train).astype(recipe.wire)
     labels = recipe.target.encode(world.train).astype(recipe.wire)
-    model = initial(recipe.dense, PUBLIC_SEED + number).astype(recipe.wire)
+    model = initial(recipe.model, PUBLIC_SEED + number).astype(recipe.wire)
     rng = stream(PUBLIC_SEED, "order", number)
     rate = model.dtype.type(recipe.learning_rate)
     for epoch in range(max(protocol.epochs) + 1):

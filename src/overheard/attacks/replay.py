@@ -64,7 +64,7 @@ class ReplayOptions:
     some: share of the records that are proven, for an answer to be worth more than another's.
     moved: share of the coordinates, beyond those that differ, that a change must move.
     doubted, tried: of how few records a belief must be unsure for changes of the best answer to be
-        tried, and how many of either kind.
+        tried, and how many.
     """
 
     equations: int = 8
@@ -124,8 +124,9 @@ class Replay:
         while stale < self.options.stale:
             found = self._posterior(belief, clients)
             tried = self._hard(found)[None]
-            if sure := _doubted(found) < self.options.doubted and stale > 0:
-                tried = np.append(tried, self._swapped(best), axis=0)
+            sure = _doubted(found) < self.options.doubted and stale > 0
+            if sure:
+                tried = np.append(tried, self._changed(best), axis=0)
             elif 0 < self._left(tried)[0] < self.options.near:
                 tried = np.append(tried, self._descended(tried[0])[None], axis=0)
             every = self._left(tried)
@@ -149,36 +150,20 @@ class Replay:
         columns, residual, _ = self._on_line(choice)
         return descended(choice, *_products(columns, residual), self.candidates.present)
 
-    def _swapped(self, choice: Choice) -> Choice:
-        """The answers (S, n) with one record or two otherwise that could be taken for this one: of
-        people nearly alike, with each other's values, a solve is as sure as of anybody.
-
-        By the line at it: those whose direction goes best with what this answer leaves, since how
-        far two changes go together the line does not say; and pairs that nearly cancel.
-        """
+    def _changed(self, choice: Choice) -> Choice:
+        """The answers (S, n) with one record otherwise: by the line at it, those whose direction
+        goes best with what this answer leaves, since of people nearly alike a solve is as sure as
+        of anybody."""
         columns, left, _ = self._on_line(choice)
         record, other, does = self._changes(choice, columns)
-        products, along = does @ does.T, does @ left
-        size = np.diagonal(products)
-        both = np.maximum(size[:, None] + size[None, :] + 2 * products, 1e-30)
-        to = np.equal.outer(other, choice[record])
-        nothing = np.equal.outer(self.ties[record], self.ties[record]) & to & to.T
         present = self.candidates.present
-        more = present[other].astype(int) - present[choice[record]]
-        one, two = np.triu_indices(len(record))  # on the diagonal: one change
-        pair = one != two
-        keeps = (more[one] + pair * more[two] == 0) & ~(pair & (record[one] == record[two]))
-        keeps &= ~nothing[one, two]
-        made = []
-        for score in ((along[:, None] + along[None, :]) / np.sqrt(both), -both):
-            worth = np.where(keeps, score[one, two], -np.inf)
-            best = np.argsort(-worth, kind="stable")[: self.options.tried]
-            best = best[np.isfinite(worth[best])]
-            answers = np.repeat(choice[None], len(best), axis=0)
-            for each in (one[best], two[best]):
-                answers[np.arange(len(best)), record[each]] = other[each]
-            made.append(answers)
-        return np.concatenate(made)
+        keeps = present[other] == present[choice[record]]  # as many members
+        record, other, does = record[keeps], other[keeps], does[keeps]
+        worth = (does @ left) / np.sqrt(np.einsum("cr,cr->c", does, does) + 1e-30)
+        best = np.argsort(-worth, kind="stable")[: self.options.tried]
+        answers = np.repeat(choice[None], len(best), axis=0)
+        answers[np.arange(len(best)), record[best]] = other[best]
+        return np.append(answers, self._descended(choice)[None], axis=0)
 
     def _on_line(self, choice: Choice) -> tuple[Single, Single, Array]:
         """As `_measured`, at an answer: rounding is the only noise, and its size is known."""

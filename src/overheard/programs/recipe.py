@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixRecording
+from overheard.errors import FixConfig, FixRecording
 from overheard.programs.records import (
     Encoding,
     Records,
@@ -400,15 +400,6 @@ class Recipe(LocalUpdate):
 
         labels = self.target.encode_values(records[self.target.column])
         return same_rows(np.column_stack([encode(self.encoding, records), labels]))
-
-    @property
-    def dense(self) -> Dense:
-        """The model, for who can deal with dense layers only."""
-        if not isinstance(self.model, Dense):
-            raise ChooseAnotherAttack(
-                f"works on dense layers only, and the model is a {self.model.architecture!r}"
-            )
-        return self.model
 
     @property
     def full_batch(self) -> bool:
