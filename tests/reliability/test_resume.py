@@ -125,7 +125,7 @@ def test_an_unfinished_audit_of_something_else_is_kept(
         assert done.returncode == 1
         assert f"out holds an unfinished audit that differs in {differs};" in done.stderr
     assert workplace.overheard(*AUDIT, "--threat", "nobody").returncode == 1
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "another")
+    monkeypatch.setattr("overheard.cli.audit.version", lambda name: "another")
     done = workplace.overheard("audit", "new", "--out", "out", *QUICK)
     assert "differs in recording, version of overheard;" in done.stderr
     assert workplace.contents() == before
