@@ -25,7 +25,7 @@ from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.noise import covariance
 from overheard.programs.linearise import batches_of
 from overheard.programs.networks import network
-from overheard.programs.orders import Convention, Place, orders
+from overheard.programs.orders import SOURCES, Convention, Place, orders
 from overheard.programs.rules import rule_of
 from overheard.programs.training import batch_order, local_training
 from overheard.transcript.knowledge import BatchOrder
@@ -187,7 +187,7 @@ def guessed(client: Client, rng: np.random.Generator) -> Posterior | None:
     for tried in ranked(screen, every, place, rng)[: screen.options.decoded]:
         found = Replay(client, orders(*tried, place), GUESSED).answer()
         if found is not None:
-            said = f"seed {tried.seed}: {tried.convention.words}"
+            said = f"seed {tried.seed}: {SOURCES[tried.convention.source].words}"
             notes = {**found.notes, "order_guessed": said, "seeds_tried": len(every)}
             return replace(found, notes=notes)
     return None

@@ -50,11 +50,6 @@ class Convention(NamedTuple):
     source: Source
     restart: Restart
 
-    @property
-    def words(self) -> str:
-        """The source, for a report."""
-        return SOURCES[self.source].words
-
 
 class Shuffle(Spec):
     """A client that fixes its seed: ``[training.shuffle]`` of a simulation."""
