@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from patience import PATIENCE
 
+from overheard.cli import app
+
 pytestmark = pytest.mark.slow
 
-COMMANDS = ["demo", "simulate", "audit", "report", "verify", "attacks"]
-COMMANDS += ["compare", "detect", "doctor"]
-COMMANDS += ["import", "init"]
+COMMANDS = [str(command.name) for command in app.registered_commands]
 QUICK = ["--attack", "exact_linear", "--attack", "majority", "--attack", "max_entropy"]
 
 
