@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 from overheard.decoding import measurement
-from overheard.decoding.measurement import (
-    from_differences,
-    from_gram,
-    from_rows,
-    stack,
-)
+from overheard.decoding.measurement import from_differences, from_gram, from_rows, stack
 from overheard.errors import FixData
 
 

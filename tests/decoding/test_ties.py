@@ -7,11 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from overheard.decoding.matrix_free import (
-    OuterProducts,
-    Part,
-    decode_matrix_free,
-)
+from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.measurement import from_rows
 from overheard.decoding.ties import decode_tied, linear_solve
 

@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from overheard.evaluation import baselines
-from overheard.evaluation.baselines import (
-    Imputer,
-    algorithm3_bound,
-    imputed_group_means,
-)
+from overheard.evaluation.baselines import Imputer, algorithm3_bound, imputed_group_means
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled
 

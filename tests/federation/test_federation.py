@@ -12,12 +12,7 @@ from pydantic import TypeAdapter
 
 from overheard.cli import explain
 from overheard.errors import FixConfig
-from overheard.federation.federation import (
-    OF_RECORDINGS,
-    OF_SIMULATIONS,
-    Federation,
-    read_config,
-)
+from overheard.federation.federation import OF_RECORDINGS, OF_SIMULATIONS, Federation, read_config
 from overheard.federation.reading import tables_at
 
 Settings = Callable[..., dict[str, Any]]

@@ -19,13 +19,7 @@ from overheard.evaluation.scoring import Case, Scored, answers_in
 from overheard.programs.records import Records
 from overheard.questions import question as registry
 from overheard.questions.property import answers_of
-from overheard.questions.question import (
-    Metric,
-    Question,
-    Topic,
-    all_questions,
-    question_named,
-)
+from overheard.questions.question import Metric, Question, Topic, all_questions, question_named
 from overheard.report import words
 from overheard.transcript.guess import (
     AttributeValues,

@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from overheard.attacks.baselines import imputed_prior, prior_shares
-from overheard.attacks.client import client_of
+from overheard.attacks.client import client_of, record_count
 from overheard.attacks.one_step import OneStepOptions
 from overheard.attacks.order_search import dictionary
 from overheard.attacks.pipeline import (
@@ -185,11 +185,8 @@ def pool_candidates(view: View) -> tuple[Candidates, Array]:
         refuse_numbers(view.know(AttributeDomain))
         shares = prior_shares(view)
     count = members_reported(view, size)
-    if isinstance(view.know(Messages), Link) and len(settings) * size > MOST_UNKNOWNS:
-        raise ChooseAnotherAttack(
-            f"{size} candidate records with {len(settings)} values each are more than "
-            f"{MOST_UNKNOWNS} unknowns; audit a smaller pool"
-        )
+    if isinstance(view.know(Messages), Link):
+        refuse_many(len(settings) * size, "audit a smaller pool", MOST_UNKNOWNS)
     inside = min(max(count / size, 0.5 / size), 1 - 0.5 / size)
     prior = np.tile(np.concatenate([[1 - inside], inside * shares]), (size, 1))
     return Candidates(known, (None, *settings), count), prior
@@ -206,15 +203,10 @@ def members_reported(view: View, pool: int) -> int:
     """How many records the client has; refuses pools in which nothing can be told apart. A sum over
     records needs no number, a mean does."""
     messages = view.know(Messages)
-    reported = np.unique(messages.weights[np.isfinite(messages.weights)])
     if not isinstance(messages, Link):
-        return int(reported[-1]) if len(reported) else pool // 2
-    if len(reported) != 1 or reported[0] < 1:
-        raise ChooseAnotherAttack(
-            "the client reported no number of records, or several; the sum over members cannot be "
-            "formed from its mean"
-        )
-    count = int(reported[0])
+        reported = messages.weights[np.isfinite(messages.weights)]
+        return int(reported.max(initial=0)) or pool // 2
+    count = record_count(messages, "the sum that a mean stands for")
     if count >= pool:
         raise FixData(
             f"the pool has {pool} records and the client reported {count}; give a pool that holds "

@@ -133,6 +133,16 @@ def spread(heard: int, most: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, heard - 1, min(most, heard)).round().astype(np.int64))
 
 
+def record_count(messages: Any, purpose: str) -> int:
+    """The one number of records that the client reported; refuses none, and several."""
+    reported = np.unique(messages.weights[np.isfinite(messages.weights)])
+    if len(reported) != 1 or reported[0] < 1:
+        raise ChooseAnotherAttack(
+            f"the client reported no number of records, or several; {purpose} must be known"
+        )
+    return int(reported[0])
+
+
 class Format(NamedTuple):
     """How numbers were rounded: relative precision, and each number's unit in the last place."""
 

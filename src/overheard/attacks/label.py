@@ -18,6 +18,7 @@ from overheard.attacks.client import (
     as_trained,
     client_of,
     rate_of,
+    record_count,
     refuse_several_steps,
     rounding,
     spread,
@@ -149,13 +150,8 @@ def outside(view: View, recipe: Recipe) -> Outside:
         if len(counts) != len(values) or counts.sum() < 1:
             raise FixData(f"{len(counts)} group counts for {len(values)} groups")
     else:
-        weights = view.know(Link).weights
-        if not np.isfinite(weights).any():
-            raise ChooseAnotherAttack(
-                "the client reported no number of records and the group counts are not known; "
-                "grant GroupCounts"
-            )
-        counts = int(weights[np.isfinite(weights)][-1]) * np.bincount(groups) / len(groups)
+        size = record_count(view.know(Link), "it, or each group's (grant GroupCounts),")
+        counts = size * np.bincount(groups) / len(groups)
     return Outside(inputs, labels, groups, values, counts, known, round(counts.sum()))
 
 

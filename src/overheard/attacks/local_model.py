@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from overheard.attacks.client import record_count
 from overheard.decoding.local_optimum import (
     LeastSquaresOptions,
     LocalOptimum,
@@ -102,9 +103,6 @@ def decode(link: Link, recipe: Recipe, seed: int) -> LocalOptimum:
 
 def local_recipe(link: Link, recipe: Recipe) -> LocalRecipe:
     """The client's local training in numbers; its size is the record count that it reports."""
-    sizes = link.weights[np.isfinite(link.weights)]
-    if not len(sizes):
-        raise ChooseAnotherAttack("needs the client's number of records, which it did not report")
-    records = int(sizes[-1])
+    records = record_count(link, "how many batches an epoch has")
     batch = records if link.gradients else min(recipe.batch_size or records, records)
     return LocalRecipe(recipe.rate, recipe.local_steps(records), batch, records)

@@ -24,6 +24,7 @@ posterior is already what it says.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ from overheard.attacks.client import (
     rounding,
     spread,
 )
-from overheard.attacks.simulated_clients import judged, player
+from overheard.decoding.calibration import judged
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import (
@@ -67,6 +68,7 @@ from overheard.programs.linearise import Encoded
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import client_rows, network
 from overheard.programs.recipe import Recipe
+from overheard.programs.training import local_training
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]
@@ -134,7 +136,7 @@ def decode_one_step(
         notes["rounds_used"] = min(rounds, heard)
     fits, flag = found.misfit <= options.fitting, posterior.flag
     if found.notes and not (compressed and heard > options.rounds):  # scale or noise was estimated
-        play = player(found.client.only(spread(heard, rounds)), rng)
+        play = partial(simulated, found.client.only(spread(heard, rounds)), rng)
 
         def attempt(link: Link) -> tuple[Array, float]:
             one = _decoded(found.client.hearing(link), rounds, options)
@@ -147,6 +149,20 @@ def decode_one_step(
         flag, fits = tried.flag, tried.fits(found.misfit, options.fitting)
     notes["fit"] = "good" if fits else "poor"
     return replace(posterior, flag=flag if fits else POOR_FIT, notes=notes)
+
+
+def simulated(
+    client: Client, rng: np.random.Generator, probabilities: Array
+) -> tuple[Link, NDArray[np.int64]]:
+    """Messages of the client with a secret drawn from these, at the models that were sent."""
+    link, recipe, candidates = client.messages, client.recipe, client.encoded
+    chosen = candidates.drawn(probabilities, 1, rng)
+    data = candidates.shards(chosen, link.sent.dtype)
+    made = np.stack([local_training(recipe, sent, data, rng)[0] for sent in link.sent])
+    # private steps put their noise on while they train
+    noise = 0.0 if recipe.private else link.noise_sd
+    made = (made + rng.normal(0.0, noise, made.shape)).astype(made.dtype) if noise else made
+    return replace(link, returned=made), chosen[0]
 
 
 class Found(NamedTuple):
@@ -236,17 +252,9 @@ def network_measurement(
     if numbers > options.few_numbers and (thetas.size > unknowns or numbers > NUMBERS):
         products = inner_products(recipe, thetas, updates, noise, candidates)
         even = (noise.max(axis=1) <= options.even * noise.min(axis=1)).all()
-        if numbers > NUMBERS or even or _sharp(products, options.sharp):
+        if numbers > NUMBERS or even or products.least >= options.sharp:
             return products
     return _rows(recipe, thetas, updates, noise, candidates)
-
-
-def _sharp(measurement: Measurement, sharp: float) -> bool:
-    """Is every unknown seen far above the noise, so that weighting each row adds nothing?"""
-    if measurement.unresolved or measurement.rank < measurement.unknowns:
-        return False
-    features = measurement.features
-    return float(np.einsum("ikr,ikr->r", features, features).min()) >= sharp**2
 
 
 class _At(NamedTuple):

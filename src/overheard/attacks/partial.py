@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.baselines import imputed_prior, public_inputs
-from overheard.attacks.client import link_of, rate_of, refuse_several_steps, rounding
+from overheard.attacks.client import link_of, rate_of, record_count, refuse_several_steps, rounding
 from overheard.attacks.pipeline import answer, refuse_many, refuse_unseen
 from overheard.decoding.calibration import calibrate
 from overheard.decoding.max_entropy import Posterior
@@ -27,7 +27,7 @@ from overheard.decoding.measurement import BLOCK, from_rows
 from overheard.decoding.noise import Block, Sums, whitened
 from overheard.decoding.posterior import NOISY, POOR_FIT, decode
 from overheard.decoding.ties import decode_tied, group_means, same_rows
-from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
+from overheard.errors import FixData, GrantKnowledge
 from overheard.programs.gradient_rows import Outer
 from overheard.programs.networks import client_rows
 from overheard.programs.recipe import Recipe
@@ -137,20 +137,15 @@ class PartialDecode:
 def _unknown(link: Link, recipe: Recipe, known: int) -> int:
     """How many records the client trained on that are not known."""
     refuse_several_steps(link, recipe)
-    reported = np.unique(link.weights[np.isfinite(link.weights)])
-    if len(reported) != 1:
-        raise ChooseAnotherAttack(
-            "the client reported no number of records, or several; how many are unknown must be "
-            "known"
-        )
-    if reported[0] < known:
+    count = record_count(link, "how many are unknown")
+    if count < known:
         raise FixData(
-            f"{known} records are known but the client reported {reported[0]:g}; drop the records "
+            f"{known} records are known but the client reported {count}; drop the records "
             "that it did not train on"
         )
     if known < 2:
         raise FixData("one known record says nothing about the others; give at least two")
-    return int(reported[0]) - known
+    return count - known
 
 
 def _judged(

@@ -20,12 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.client import Client
-from overheard.attacks.one_step import (
-    OneStepOptions,
-    decode_one_step,
-    has_moments,
-    is_one_step,
-)
+from overheard.attacks.one_step import OneStepOptions, decode_one_step, has_moments, is_one_step
 from overheard.attacks.several_steps import TrainingOptions, decode_training
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import CARRIED, UNKNOWNS
@@ -130,11 +125,11 @@ def refuse_many_values(domain: AttributeDomain) -> None:
         )
 
 
-def refuse_many(unknowns: int, remedy: str) -> None:
+def refuse_many(unknowns: int, remedy: str, most: int | None = None) -> None:
     """More unknowns than a Gram matrix has room for."""
-    if unknowns > UNKNOWNS:
+    if unknowns > (most := most or UNKNOWNS):
         raise ChooseAnotherAttack(
-            f"{unknowns} unknowns at once; up to {UNKNOWNS} are decoded: {remedy}"
+            f"{unknowns} unknowns at once; up to {most} are decoded: {remedy}"
         )
 
 

@@ -13,12 +13,7 @@ from overheard.attacks.baselines import imputed_prior
 from overheard.attacks.client import Client, defence_of, rounding, spread
 from overheard.attacks.one_step import inner_products
 from overheard.attacks.partial import PartialDecode
-from overheard.attacks.pipeline import (
-    answer,
-    refuse_many,
-    refuse_numbers,
-    refuse_unseen,
-)
+from overheard.attacks.pipeline import answer, refuse_many, refuse_numbers, refuse_unseen
 from overheard.attacks.pipeline import decode as decode_client
 from overheard.decoding.calibration import calibrate
 from overheard.decoding.max_entropy import Posterior

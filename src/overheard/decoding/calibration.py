@@ -5,13 +5,17 @@ equations, and may be surer than it is right. So clients with known secrets are 
 decoded in the same way. Their answers' evidence (what they say beyond the prior) is taken to the
 power under which those secrets are likeliest, and so is that of the answer: temperature scaling
 (Guo et al. 2017) on simulated clients. Nothing here sees the truth.
+
+Half of the simulated secrets are drawn from the prior (one drawn from the answer would flatter the
+decoder: it is where it likes to go), half from between prior and answer. Updates fit badly only if
+they fit worse than those of simulated clients, whose recipe is right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,3 +102,46 @@ def _log_likelihood(probabilities: Array, secret: Any) -> float:
     """Mean log probability of a secret (n,)."""
     found = probabilities[np.arange(len(probabilities)), secret]
     return float(np.log(np.maximum(found, 1e-12)).mean())
+
+
+class Judged(NamedTuple):
+    """What answers about simulated clients are worth, the worst of their misfits, and a flag: was
+    the decoder far surer than right about one of them? However little of its evidence is left, it
+    may still choose wrong values."""
+
+    calibration: Calibration
+    misfit: float
+    flag: str
+
+    def fits(self, misfit: float, good: float, worse: float = 5.0) -> bool:
+        """Is this misfit good in itself, or at most ``worse`` times what it is where the recipe is
+        right?"""
+        return misfit <= max(good, worse * self.misfit)
+
+
+def judged(
+    simulate: Callable[[Array], tuple[Any, Any]],
+    decode: Callable[[Any], tuple[Array, float]],
+    answer: Array,
+    prior: Array,
+    clients: int = 4,
+) -> Judged:
+    """Try a decoder on so many simulated clients, whose secrets are known.
+
+    simulate: draws a secret (m,) from probabilities (m, K), and gives the messages of a client that
+    has it, and the secret; decode: as the answer was decoded, to probabilities (m, K) and the
+    noise's variance in units of what was expected (about 1 when all is well); answer, prior:
+    (m, K).
+    """
+    made = [simulate((answer + prior) / 2 if n % 2 else prior) for n in range(clients)]
+    messages, secrets = zip(*made, strict=True)
+    answers, misfits = zip(*map(decode, messages), strict=True)
+    flag = OVERCONFIDENT if any(map(_surer_than_right, answers, secrets)) else ""
+    return Judged(calibrate(answers, secrets, prior), max(misfits), flag)
+
+
+def _surer_than_right(probabilities: Array, secret: Any) -> bool:
+    right, n = float((probabilities.argmax(axis=1) == secret).mean()), len(secret)
+    share = (right * n + 0.5) / (n + 1)  # half a record either way
+    error = np.sqrt(share * (1 - share) / n)
+    return bool(probabilities.max(axis=1).mean() - right > max(Calibration.most, 3 * error))

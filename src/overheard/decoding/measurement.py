@@ -122,6 +122,13 @@ class Measurement:
         """Features as a matrix (m (K - 1), r), record-major, candidate 0 left out."""
         return self.features[:, 1:].reshape(self.unknowns, self.rank)
 
+    @property
+    def least(self) -> float:
+        """The least singular value in noise units; 0 where an unknown is not seen at all."""
+        if self.unresolved or self.rank < self.unknowns:
+            return 0.0
+        return float(np.sqrt(np.einsum("ikr,ikr->r", self.features, self.features).min()))
+
     def inflated(self, factor: float) -> Measurement:
         """The same measurement under noise whose standard deviation is ``factor`` times larger."""
         return replace(

@@ -28,13 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from overheard.decoding.measurement import (
-    FLOOR,
-    SPARE,
-    Measurement,
-    from_differences,
-    stack,
-)
+from overheard.decoding.measurement import FLOOR, SPARE, Measurement, from_differences, stack
 from overheard.errors import FixRecording
 
 Array = NDArray[np.float64]

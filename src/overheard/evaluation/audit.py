@@ -30,14 +30,7 @@ from overheard.evaluation.record import (
     first_wrong,
 )
 from overheard.evaluation.replay import replays
-from overheard.evaluation.scoring import (
-    ALL_CLIENTS,
-    Case,
-    Scored,
-    Scorer,
-    answers_in,
-    pooled,
-)
+from overheard.evaluation.scoring import ALL_CLIENTS, Case, Scored, Scorer, answers_in, pooled
 from overheard.foreign.limits import check
 from overheard.programs.program import Told
 from overheard.programs.records import Codes, OneHot, Records

@@ -17,12 +17,7 @@ from overheard.programs.program import Told
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, encode, positions
 from overheard.randomness import stream
-from overheard.transcript.knowledge import (
-    AttributeDomain,
-    AuxiliaryData,
-    PublicRecords,
-    Training,
-)
+from overheard.transcript.knowledge import AttributeDomain, AuxiliaryData, PublicRecords, Training
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]

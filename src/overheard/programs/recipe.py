@@ -16,15 +16,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from overheard.errors import FixConfig, FixRecording
-from overheard.programs.records import (
-    Encoding,
-    Records,
-    Scale,
-    Spec,
-    Value,
-    encode,
-    scaled,
-)
+from overheard.programs.records import Encoding, Records, Scale, Spec, Value, encode, scaled
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parameters, in the order of the flat vector."""

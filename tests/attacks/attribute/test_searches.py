@@ -22,13 +22,7 @@ from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
 from overheard.programs.records import Records, encode
 from overheard.transcript.kind import recipe_of
-from overheard.transcript.knowledge import (
-    AuxiliaryData,
-    Labels,
-    Link,
-    LocalTraining,
-    PublicRecords,
-)
+from overheard.transcript.knowledge import AuxiliaryData, Labels, Link, LocalTraining, PublicRecords
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
