@@ -48,18 +48,18 @@ class ShareOfValues:
                 "works on one full-batch step a round; this client takes more"
             )
         labels = recipe.target.encode_values(view.know(Labels).values)
-        heard, pure = [], []
+        observed, pure = [], []
         for sent, update in zip(link.sent, link.updates(), strict=True):
-            if len(heard) == self.rounds:
+            if len(observed) == self.rounds:
                 break
-            heard.append(update / recipe.learning_rate)
+            observed.append(update / recipe.learning_rate)
             theta, each = sent.astype(np.float64), []
             for value in domain.values:
                 inputs = encode(recipe.encoding, records, {domain.column: value})
                 rows = network(recipe).rows(theta, inputs, labels)
                 each.append(rows.total() / len(labels))
             pure.append(each)
-        shares, misfit = nnls(np.concatenate(pure, axis=1).T, np.concatenate(heard))
+        shares, misfit = nnls(np.concatenate(pure, axis=1).T, np.concatenate(observed))
         shares = (shares + 1e-9) / (shares + 1e-9).sum()
         probabilities = np.tile(shares, (len(labels), 1))
         return AttributeValues(probabilities, domain.values, {"misfit": float(misfit)})

@@ -184,11 +184,11 @@ def again(workplace: Any, factor: float = 1.0) -> None:
     """The recording of two clients only; the second returns so much of what the first does."""
     run = workplace.path / "run"
     old = Recording.open(run)
-    heard = list(old.releases("site 0"))
+    observed = list(old.releases("site 0"))
     with Recorder(workplace.path / "again", old.payload, old.about) as recorder:
         recorder.truth(old.truth())
         recorder.side("LocalTraining", old.side("LocalTraining"))
-        for entry, sent, back in heard:
+        for entry, sent, back in observed:
             other = {name: factor * array for name, array in back.items()}
             recorder.round(entry.number, sent, {"site 0": back, "site 1": other})
     shutil.rmtree(run)

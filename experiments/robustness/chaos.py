@@ -214,7 +214,7 @@ def _watch(place: Path, fault: Fault, told: int) -> None:
         os.write(told, b"c")
         return fault.kind in ("call", "torn") and count == fault.call
 
-    def heard(event: str, arguments: tuple[Any, ...]) -> None:
+    def observed(event: str, arguments: tuple[Any, ...]) -> None:
         path = arguments[0] if event in _EVENTS else None
         if isinstance(path, os.PathLike | str) and os.path.abspath(path).startswith(prefix):
             if event == "open" and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR):
@@ -240,7 +240,7 @@ def _watch(place: Path, fault: Fault, told: int) -> None:
 
     setattr(os, "fsync", sync)  # noqa: B010
     setattr(store.Recorder, "_write", write)  # noqa: B010
-    sys.addaudithook(heard)
+    sys.addaudithook(observed)
 
 
 # ---- what must be true afterwards

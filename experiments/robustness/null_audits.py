@@ -78,8 +78,10 @@ def listened(clients: int, records: int, model: str, noise: float, seed: int = 0
         assert recipe is not None
         views = {c: observe(recording, EAVESDROPPER, attribute("s"), c) for c in recording.clients}
         attacks = [attack_named(n) for n, a in all_attacks().items() if a.question == "attribute"]
-        heard = [list(_answers(attacks, view)) for view in list(views.values())[:HEARD]]
-    return Listened(recipe, truth, views, {c: heard[k % len(heard)] for k, c in enumerate(views)})
+        observed = [list(_answers(attacks, view)) for view in list(views.values())[:HEARD]]
+    return Listened(
+        recipe, truth, views, {c: observed[k % len(observed)] for k, c in enumerate(views)}
+    )
 
 
 def _answers(attacks: list[Attack], view: View) -> Iterator[tuple[Attack, Any]]:
@@ -91,10 +93,10 @@ def _answers(attacks: list[Attack], view: View) -> Iterator[tuple[Attack, Any]]:
                 continue
 
 
-def null_audit(heard: Listened, rng: np.random.Generator, imputed: bool) -> Audit:
+def null_audit(observed: Listened, rng: np.random.Generator, imputed: bool) -> Audit:
     """The answers, scored against coin flips."""
-    flips = {c: (rng.random(len(r)) < 0.5).astype(np.float64) for c, r in heard.truth.items()}
-    faked = {c: Records({**r.columns, "s": flips[c]}) for c, r in heard.truth.items()}
+    flips = {c: (rng.random(len(r)) < 0.5).astype(np.float64) for c, r in observed.truth.items()}
+    faked = {c: Records({**r.columns, "s": flips[c]}) for c, r in observed.truth.items()}
 
     class Guessing(Imputer):
         """Imputation that guesses at random, or none."""
@@ -107,10 +109,10 @@ def null_audit(heard: Listened, rng: np.random.Generator, imputed: bool) -> Audi
             return Imputed((given > 0.5).astype(np.float64), np.log2(given))
 
     scored, imputer = [], Guessing()
-    for client, view in heard.views.items():
-        scorer = Case(heard.recipe, faked, attribute("s"), view, 0, None, imputer).scorer()
-        scored += [scorer(attack, guess, 0.0) for attack, guess in heard.answers[client]]
-    used = {a.name: a for a, _ in next(iter(heard.answers.values()))}
+    for client, view in observed.views.items():
+        scorer = Case(observed.recipe, faked, attribute("s"), view, 0, None, imputer).scorer()
+        scored += [scorer(attack, guess, 0.0) for attack, guess in observed.answers[client]]
+    used = {a.name: a for a, _ in next(iter(observed.answers.values()))}
     findings, over_all = pooled(scored, frozenset(n for n, a in used.items() if listens(a)))
     infos = [
         AttackInfo(name=n, question="attribute", paper=a.paper, words="",
@@ -118,8 +120,9 @@ def null_audit(heard: Listened, rng: np.random.Generator, imputed: bool) -> Audi
         for n, a in used.items()
     ]  # fmt: skip
     run = Run(
-        recording="r", data="d", origin="o", clients=tuple(heard.views), rounds=ROUNDS, closed=True,
-        threat="eavesdropper", threat_words="", knows=(), recipe={}, seed=0, software={},
+        recording="r", data="d", origin="o", clients=tuple(observed.views), rounds=ROUNDS,
+        closed=True, threat="eavesdropper", threat_words="", knows=(), recipe={}, seed=0,
+        software={},
     )  # fmt: skip
     return Audit(run=run, attacks=tuple(infos), findings=findings, pooled=over_all, skipped=())
 
@@ -134,9 +137,9 @@ def unpaid(audit: Audit) -> bool:
 
 def null_audits(each: Cell) -> dict[str, Any]:
     """Some audits of one federation: what they call exposed or unclear."""
-    heard = listened(each["clients"], each["records"], each["model"], each["noise"])
+    observed = listened(each["clients"], each["records"], each["model"], each["noise"])
     rng = np.random.default_rng([each.seed, each["clients"], each["records"]])
-    audits = [null_audit(heard, rng, trial % 2 == 1) for trial in range(each["audits"])]
+    audits = [null_audit(observed, rng, trial % 2 == 1) for trial in range(each["audits"])]
     levels = [{s.level for s in audit.secrets} for audit in audits]
     exposed = sum(EXPOSED in found for found in levels)
     values = tried(len(audits), exposed, f"{exposed} called exposed")

@@ -144,10 +144,10 @@ def _score_of_steps(game: Game, sent: Array, update: Array) -> Array:
     scale = 1.0 if recipe.algorithm == "fedsgd" else recipe.learning_rate
     rest = update / scale - steps * others / m
     noise = max(private.noise * private.clip, 1e-12)
-    heard = (rest * towards).sum(axis=1) * rate * m / noise
+    observed = (rest * towards).sum(axis=1) * rate * m / noise
     drawn = np.arange(steps + 1)
     shift = drawn * (length / noise)[:, None]
-    ratios = (shift * heard[:, None] - shift**2 / 2) / steps
+    ratios = (shift * observed[:, None] - shift**2 / 2) / steps
     return np.asarray(logsumexp(ratios + binom.logpmf(drawn, steps, rate), axis=1))
 
 

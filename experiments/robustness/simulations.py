@@ -202,7 +202,7 @@ def _spare_rows(rng: Rng) -> float:
         total = features[np.arange(6), secret].sum(axis=0) + noise * rng.normal(size=15)
         parts.append(from_rows(features, total, noise))
     joint = stack(parts)
-    return float(special.chdtrc(joint.spare_rows, joint.spare_chi2))
+    return float(special.chdtrc(joint.residual_dof, joint.residual_ss))
 
 
 def _right_answer(rng: Rng) -> float:
@@ -220,8 +220,8 @@ def _placebo(rng: Rng) -> float:
     ones, has a uniform rank (ties broken at random)."""
     people = 30
     features = rng.normal(size=(people, 2, 8))
-    heard, asked = (rng.integers(0, 2, people) for _ in range(2))
-    total = features[np.arange(people), heard].sum(axis=0) + 0.1 * rng.normal(size=8)
+    observed, asked = (rng.integers(0, 2, people) for _ in range(2))
+    total = features[np.arange(people), observed].sum(axis=0) + 0.1 * rng.normal(size=8)
     guess = decode(from_rows(features, total, 0.1)).probabilities[:, 1]
 
     def score(secret: NDArray[np.int64]) -> float:
@@ -268,8 +268,8 @@ def _weighed(rng: Rng) -> list[tuple[float, bool]]:
     n, rows = 30, 60
     gradients = rng.normal(size=(n, rows))
     inside = rng.random(n) < 1 / 3
-    heard = inside @ gradients + 2.0 * rng.normal(size=rows)
-    gram, projections = gradients @ gradients.T, gradients @ heard
+    observed = inside @ gradients + 2.0 * rng.normal(size=rows)
+    gram, projections = gradients @ gradients.T, gradients @ observed
     found = decode(from_gram(gram, projections, 2.0), np.array([2 / 3, 1 / 3]), options=NOISY)
     return list(zip(found.probabilities[:, 1], inside, strict=True))
 

@@ -80,8 +80,8 @@ def _listening(sizes: Sizes, folder: Path) -> Job:
     few = FilterOptions(masks=4)
 
     def run() -> Facts:
-        heard = sums.heard(adversary, sizes["rounds"])
-        made = outputs(adversary, heard, stream(0, "bench", "rounds"), few)
+        observed = sums.observed(adversary, sizes["rounds"])
+        made = outputs(adversary, observed, stream(0, "bench", "rounds"), few)
         return {"rounds": sum(1 for _ in made)}
 
     return Job(run)

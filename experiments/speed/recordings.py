@@ -97,8 +97,8 @@ def _read_all(sizes: Sizes, folder: Path) -> Job:
     def run() -> Facts:
         opened, count = Recording.open(path), 0
         for entry in opened.rounds:
-            heard = opened.messages(entry, entry.spans)
-            count += sum(array.nbytes for arrays in heard for array in arrays.values())
+            observed = opened.messages(entry, entry.spans)
+            count += sum(array.nbytes for arrays in observed for array in arrays.values())
         return {"bytes": count}
 
     return Job(run, before=lambda: forget(path))

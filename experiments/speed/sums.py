@@ -44,7 +44,7 @@ def adversary_for(sizes: Sizes) -> Any:
     return Adversary(recipe, mine, sizes["shard"], 50, target, "")
 
 
-def heard(adversary: Any, rounds: int | None = None) -> Iterator[Any]:
+def observed(adversary: Any, rounds: int | None = None) -> Iterator[Any]:
     """Sums of ten clients a round, at models that hardly move."""
     from overheard.programs.networks import initial
     from overheard.transcript.knowledge import RoundSum
@@ -64,7 +64,7 @@ def _matched_filter(sizes: Sizes, folder: Path) -> Job:
     from overheard.attacks.property import outputs
 
     adversary = adversary_for(sizes)
-    rounds = outputs(adversary, heard(adversary), stream(0, "bench", "filter"))
+    rounds = outputs(adversary, observed(adversary), stream(0, "bench", "filter"))
 
     def run() -> Facts:
         return {"y": float(next(rounds).y[0])}

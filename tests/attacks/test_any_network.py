@@ -129,7 +129,7 @@ def test_sums(tmp_path: Path, as_module: Any) -> None:
 PEOPLE, PIXELS, SECRET = 40, 256, "p136"
 
 
-def heard(rng, private=None, **changes):
+def observed(rng, private=None, **changes):
     """The view of one round of a small LeNet on 16 x 16 pixels, one of them binary and secret."""
     model = LeNet(image=(1, 16, 16), filters=(3, 4), hidden=(8,), outputs=3, **changes)
     columns = {f"p{i}": rng.random(PEOPLE) for i in range(PIXELS)}
@@ -160,14 +160,14 @@ def heard(rng, private=None, **changes):
 
 
 def test_a_pixel_is_decoded_from_one_step_of_a_lenet(rng):
-    view, secret = heard(rng)
+    view, secret = observed(rng)
     guess = launch(MaxEntropy(), view, 0)
     assert (guess.choice() == secret).mean() >= 0.95
     assert guess.diagnostics["unknowns"] == PEOPLE
 
 
 def test_chance_in_the_network_is_not_taken_for_the_secret(rng):
-    view, secret = heard(rng, dropout=0.5)
+    view, secret = observed(rng, dropout=0.5)
     guess = launch(MaxEntropy(), view, 0)
     sure = guess.probabilities.max(axis=1) > 0.99
     assert (guess.choice() == secret)[sure].all()
@@ -175,7 +175,7 @@ def test_chance_in_the_network_is_not_taken_for_the_secret(rng):
 
 
 def test_clipping_each_record_hides_nothing_and_noise_does(rng):
-    view, secret = heard(rng, PrivateSteps(clip=0.5, noise=0.0))
+    view, secret = observed(rng, PrivateSteps(clip=0.5, noise=0.0))
     assert (launch(MaxEntropy(), view, 0).choice() == secret).mean() >= 0.95
-    view, secret = heard(rng, PrivateSteps(clip=0.5, noise=50.0))
+    view, secret = observed(rng, PrivateSteps(clip=0.5, noise=50.0))
     assert (launch(MaxEntropy(), view, 0).choice() == secret).mean() <= 0.8

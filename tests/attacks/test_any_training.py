@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import FAMILIES, heard, score
+from federations import FAMILIES, observed, score
 from torch import nn
 
 from overheard import attacks
@@ -62,7 +62,7 @@ def accuracy(recording: Recording, view: View, guess: Any) -> float:
 )
 def test_without_chance_the_answer_is_proven(settings: dict[str, Any], federate: Federate) -> None:
     recording = federate(NETWORK, **SMALL, **settings)
-    view = heard(ATTRIBUTE, recording)
+    view = observed(ATTRIBUTE, recording)
     guess = decoded(view)
     assert guess.diagnostics["method"] == "replay"
     assert guess.diagnostics["proven"] == "True"
@@ -84,7 +84,7 @@ def couples(dataset: Dataset) -> Dataset:
 def test_people_alike_with_different_values_are_counted(federate: Federate) -> None:
     """Half and half in every couple: nobody's likeliest value is an answer that can be replayed."""
     recording = federate(NETWORK, change=couples, **SMALL, **{**ADAM, "epochs": 5})
-    guess = decoded(heard(ATTRIBUTE, recording))
+    guess = decoded(observed(ATTRIBUTE, recording))
     assert guess.diagnostics["method"] == "replay"
     assert guess.probabilities == pytest.approx(0.5)
 
@@ -92,7 +92,7 @@ def test_people_alike_with_different_values_are_counted(federate: Federate) -> N
 def test_one_full_step_of_adam_is_answered_as_surely_as_rightly(federate: Federate) -> None:
     """Of large gradients it is hardly more than signs: no record is called certain wrongly."""
     recording = federate(NETWORK, **SMALL, **ADAM)
-    view = heard(ATTRIBUTE, recording)
+    view = observed(ATTRIBUTE, recording)
     guess = decoded(view)
     sure = guess.probabilities.max(axis=1)
     right = guess.choice() == recording.truth()[view.client]["s"]
@@ -107,7 +107,7 @@ def test_one_step_of_adam_shows_its_gradient(decay: dict[str, Any], federate: Fe
     """By how little the step falls short of the rate says how large the gradient is: proven."""
     rule = {"optimiser": {"name": "adam", "eps": 1e-5, **decay}, "learning_rate": 0.005}
     recording = federate(NETWORK, **SMALL, **rule)
-    view = heard(ATTRIBUTE, recording)
+    view = observed(ATTRIBUTE, recording)
     guess = decoded(view)
     assert guess.diagnostics["proven"] == "True"
     assert accuracy(recording, view, guess) == 1.0
@@ -124,7 +124,7 @@ def test_further_rounds_are_used_where_few_are_vague(
 
     monkeypatch.setattr(several_steps, "by_simulation", answered)
     recording = federate(NETWORK, **{**SMALL, "rounds": 7}, batch_size=8, **ADAM)
-    view = heard(ATTRIBUTE, recording)
+    view = observed(ATTRIBUTE, recording)
     guess = launch(MaxEntropy(seeds=0), view, 0)
     assert guess.diagnostics["rounds_used"] == used
 
@@ -148,13 +148,13 @@ def told(view: View, **changes: Any) -> View:
 def test_another_training_than_stated_is_flagged(
     settings: dict[str, Any], said: dict[str, Any], federate: Federate
 ) -> None:
-    view = heard(ATTRIBUTE, federate(NETWORK, **SMALL, **settings))
+    view = observed(ATTRIBUTE, federate(NETWORK, **SMALL, **settings))
     flag = decoded(told(view, **said)).diagnostics["flag"]
     assert flag.startswith("poor fit" if "batch_size" in settings else "not solved")
 
 
 def test_other_records_than_the_clients_are_flagged(federate: Federate) -> None:
-    view = heard(ATTRIBUTE, federate(NETWORK, **SMALL, batch_size=8, **MOMENTUM))
+    view = observed(ATTRIBUTE, federate(NETWORK, **SMALL, batch_size=8, **MOMENTUM))
     records = view.know(PublicRecords).records
     order = np.roll(np.arange(len(records)), 1)
     assert decoded(view.knowing(PublicRecords(records.take(order)))).diagnostics["flag"]
@@ -179,7 +179,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
 @pytest.mark.parametrize("settings", [MOMENTUM, {**MOMENTUM, "batch_size": 8}], ids=str)
 def test_any_module(settings: dict[str, Any], own: Any, federate: Federate) -> None:
     recording = federate(own("normed"), **SMALL, **settings)
-    view = heard(ATTRIBUTE, recording)
+    view = observed(ATTRIBUTE, recording)
     guess = decoded(view)
     assert "flag" not in guess.diagnostics
     assert accuracy(recording, view, guess) >= 0.95
@@ -188,21 +188,21 @@ def test_any_module(settings: dict[str, Any], own: Any, federate: Federate) -> N
 @pytest.mark.parametrize("settings", [{}, {**MOMENTUM, "epochs": 2}], ids=str)
 def test_batch_normalisation(settings: dict[str, Any], own: Any, federate: Federate) -> None:
     recording = federate(own("batch_normed"), **SMALL, **settings)
-    view = heard(ATTRIBUTE, recording)
+    view = observed(ATTRIBUTE, recording)
     guess = decoded(view)
     assert guess.diagnostics["proven"] == "True"
     assert accuracy(recording, view, guess) == 1.0
 
 
 def test_mini_batches_of_modules_that_mix_records_are_refused(own: Any, federate: Federate) -> None:
-    view = heard(ATTRIBUTE, federate(own("batch_normed"), **SMALL, **MOMENTUM, batch_size=8))
+    view = observed(ATTRIBUTE, federate(own("batch_normed"), **SMALL, **MOMENTUM, batch_size=8))
     with pytest.raises(ChooseAnotherAttack, match="normalises over the batch"):
         decoded(view)
 
 
 @pytest.mark.parametrize("name", ["partial_decode", "model_based_global", "model_based_linear"])
 def test_who_reads_gradients_refuses_other_training(name: str, federate: Federate) -> None:
-    view = heard(ATTRIBUTE, federate(**SMALL, **ADAM))
+    view = observed(ATTRIBUTE, federate(**SMALL, **ADAM))
     with pytest.raises(ChooseAnotherAttack, match="plain gradient steps"):
         decoded(view, name)
 
@@ -213,7 +213,7 @@ def test_fewer_equations_than_records(federate: Federate) -> None:
         {"name": "mlp", "hidden": [8]},
         clients=2, people=100, columns=6, rounds=1, participation=1.0, epochs=5, learning_rate=0.2,
     )  # fmt: skip
-    view = heard(ATTRIBUTE, recording)
+    view = observed(ATTRIBUTE, recording)
     guess = launch(MaxEntropy(), view, 0)
     assert guess.diagnostics["proven"] == "True"
     assert score(recording, view, MaxEntropy(), guess).value == 1.0

@@ -88,8 +88,8 @@ def test_inner_products_say_what_rows_say(pooled, rng):
         count = ((members - answer[:, 1:].sum()) / 0.01) ** 2
         for made, sd in ((rows, noise), (products, np.sqrt(np.mean(noise**2)))):
             written = (np.sum((gap / sd) ** 2) + count) / (len(gap) + 1)
-            left = made.chi2_per_equation(answer) * made.rank + made.spare_chi2
-            mean_square = left / (made.rank + made.spare_rows)
+            left = made.chi2_per_equation(answer) * made.rank + made.residual_ss
+            mean_square = left / (made.rank + made.residual_dof)
             assert mean_square == pytest.approx(written, rel=1e-4)
 
 
@@ -205,7 +205,7 @@ def test_a_copy_of_a_member_in_the_pool_is_a_tie(pooled):
 
 
 @pytest.fixture
-def heard(tmp_path: Any) -> Any:
+def observed(tmp_path: Any) -> Any:
     """``heard(people, **training)``: a view of a pool half of which are members; truth."""
 
     def record(people: int = 48, seed: int = 0, **training: Any) -> Any:
@@ -241,8 +241,8 @@ def asked(recording: Recording, column: str = "v0", client: str = "a") -> Any:
     ],
     ids=str,
 )
-def test_members_of_many_local_steps(heard: Any, training: dict[str, Any]) -> None:
-    view, member, secret = heard(**training)
+def test_members_of_many_local_steps(observed: Any, training: dict[str, Any]) -> None:
+    view, member, secret = observed(**training)
     guess = launch(CandidateDecode(), view, 0)
     assert np.mean(guess.choice() == member) >= 0.97
     assert guess.diagnostics["fit"] == "good"
@@ -260,11 +260,11 @@ def calibration_error(probabilities: Any, truth: Any) -> float:
 
 
 @pytest.mark.parametrize("rate", [1.0, 30.0])
-def test_large_learning_rates_are_refused_flagged_or_admitted(heard: Any, rate: float) -> None:
+def test_large_learning_rates_are_refused_flagged_or_admitted(observed: Any, rate: float) -> None:
     """The sum is blurred beyond decoding: nothing may be claimed that is not so."""
     said, true = [], []
     for seed in range(2):
-        view, member, _ = heard(learning_rate=rate, batch_size=4, seed=seed, rounds=1)
+        view, member, _ = observed(learning_rate=rate, batch_size=4, seed=seed, rounds=1)
         try:
             guess = launch(CandidateDecode(), view, seed)
         except ChooseAnotherAttack:  # refused
@@ -279,17 +279,17 @@ def test_large_learning_rates_are_refused_flagged_or_admitted(heard: Any, rate: 
 
 
 @pytest.mark.parametrize("training", [{}, {"batch_size": 8}], ids=str)
-def test_a_pool_without_any_member_is_flagged(heard: Any, training: dict[str, Any]) -> None:
+def test_a_pool_without_any_member_is_flagged(observed: Any, training: dict[str, Any]) -> None:
     """36 strangers, said to hold 18 members: no choice of them explains the update."""
-    view, member, _ = heard(people=72, **training)
+    view, member, _ = observed(people=72, **training)
     link = view.know(Link)
     said = dataclasses.replace(link, weights=np.full_like(link.weights, 18.0))
     guess = launch(CandidateDecode(rounds=1), resized(view, ~member).knowing(said), 0)
     assert guess.diagnostics["flag"].startswith("poor fit")
 
 
-def test_parts_of_an_epoch_are_refused(heard: Any) -> None:
-    view, _, _ = heard(batch_size=8, steps=4)
+def test_parts_of_an_epoch_are_refused(observed: Any) -> None:
+    view, _, _ = observed(batch_size=8, steps=4)
     with pytest.raises(ChooseAnotherAttack, match="4 mini-batch steps, not whole epochs"):
         launch(CandidateDecode(), view, 0)
 
@@ -303,8 +303,8 @@ def noisy(view: Any, factor: float) -> tuple[Any, float]:
     return view.knowing(dataclasses.replace(link, returned=returned)), sd
 
 
-def test_noise_that_is_told_keeps_probabilities_calibrated(heard: Any) -> None:
-    view, member, _ = heard(people=100, batch_size=8)
+def test_noise_that_is_told_keeps_probabilities_calibrated(observed: Any) -> None:
+    view, member, _ = observed(people=100, batch_size=8)
     blurred, sd = noisy(view, 1.0)
     told = blurred.knowing(AppliedDefence(("gaussian",), None, sd, effects=(("additive",),)))
     guess = launch(CandidateDecode(rounds=1), told, 0)
@@ -313,16 +313,16 @@ def test_noise_that_is_told_keeps_probabilities_calibrated(heard: Any) -> None:
     assert calibration_error(guess.probabilities, member) <= 0.08
 
 
-def test_noise_that_is_not_told_is_noticed(heard: Any) -> None:
-    view, _, _ = heard(batch_size=8)
+def test_noise_that_is_not_told_is_noticed(observed: Any) -> None:
+    view, _, _ = observed(batch_size=8)
     guess = launch(CandidateDecode(rounds=1), noisy(view, 1.0)[0], 0)
     assert guess.diagnostics["fit"] == "poor"
     assert guess.diagnostics["flag"].startswith("poor fit")
 
 
-def private_view(heard: Any, noise: float, **training: Any) -> Any:
+def private_view(observed: Any, noise: float, **training: Any) -> Any:
     """As ``heard``, of a client that takes private steps: its training is done again with them."""
-    view, member, secret = heard(people=100, rounds=1, **training)
+    view, member, secret = observed(people=100, rounds=1, **training)
     recipe = view.know(LocalTraining).recipe.model_copy(
         update={"private": PrivateSteps(clip=1.0, noise=noise)}
     )
@@ -337,9 +337,9 @@ def private_view(heard: Any, noise: float, **training: Any) -> Any:
     return view.knowing(told, LocalTraining(recipe)), member
 
 
-def test_private_steps_of_little_noise_hide_only_who_was_never_drawn(heard: Any) -> None:
+def test_private_steps_of_little_noise_hide_only_who_was_never_drawn(observed: Any) -> None:
     """Records are drawn by chance: of five epochs one in e^5 members is never used."""
-    view, member = private_view(heard, noise=0.01, batch_size=10, epochs=5, learning_rate=0.05)
+    view, member = private_view(observed, noise=0.01, batch_size=10, epochs=5, learning_rate=0.05)
     guess = launch(CandidateDecode(rounds=1), view, 0)
     assert guess.diagnostics["fit"] == "good"
     assert np.mean(guess.choice() == member) >= 0.95

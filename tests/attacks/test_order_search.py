@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from federations import FAMILIES, heard, score
+from federations import FAMILIES, observed, score
 
 import overheard
 from overheard.attacks.attribute import MaxEntropy
@@ -67,7 +67,7 @@ def test_a_seed_that_people_like_is_found(settings: dict[str, Any], federate: Fe
     """Granted nothing: seed and source by the first message."""
     shuffle = {"seed": 42, "restart": "run"}
     recording = federate(NETWORK, **SMALL, batch_size=8, shuffle=shuffle, **settings)
-    view = heard(ATTRIBUTE, recording)
+    view = observed(ATTRIBUTE, recording)
     guess = launch(MaxEntropy(), view, 0)
     said = guess.diagnostics["order_guessed"]
     assert said == "seed 42: torch's DataLoader after torch.manual_seed"
@@ -89,7 +89,7 @@ def test_it_is_a_finding_with_a_remedy(federate: Federate) -> None:
 
 def test_orders_that_nobody_seeded_are_not_claimed(federate: Federate) -> None:
     recording = federate(NETWORK, **SMALL, batch_size=8, **ADAM)
-    guess = launch(MaxEntropy(), heard(ATTRIBUTE, recording), 0)
+    guess = launch(MaxEntropy(), observed(ATTRIBUTE, recording), 0)
     assert "order_guessed" not in guess.diagnostics
     assert guess.diagnostics["method"] != "replay"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import FAMILIES, heard, quick, same, score
+from federations import FAMILIES, observed, quick, same, score
 
 from overheard.attacks import all_attacks
 from overheard.errors import DeclareKnowledge
@@ -95,7 +95,7 @@ def test_the_truth_is_falsified_and_no_guess_changes(tmp_path: Path, family: str
     """And it asks for what it declares, and for nothing else."""
     recording = FAMILIES[family].made(tmp_path / "run")
     attacks = FAMILIES[family].attacks
-    before = heard(FAMILIES[family], recording)
+    before = observed(FAMILIES[family], recording)
     target = before.target
     guesses = {name: launch(quick(name), before, 3) for name in attacks}
     honest = {name: score(recording, before, quick(name), guess) for name, guess in guesses.items()}
@@ -105,7 +105,7 @@ def test_the_truth_is_falsified_and_no_guess_changes(tmp_path: Path, family: str
     for turn in range(rewrites):
         rewrite_truth(recording, target.question, rng)
         lied = Recording.open(recording.path)
-        after = heard(FAMILIES[family], lied)
+        after = observed(FAMILIES[family], lied)
         for name, guess in guesses.items():
             if turn == 0:
                 attack, spy = quick(name), watched(after)
@@ -140,7 +140,7 @@ def _check_fall(name: str, honest: Any, found: list[Any]) -> None:
 def test_whoever_asks_for_more_is_refused(tmp_path: Path) -> None:
     """The test above can fail: a curious attack is seen, and gets nothing."""
     family = FAMILIES["models"]
-    view = watched(heard(family, family.made(tmp_path / "run")))
+    view = watched(observed(family, family.made(tmp_path / "run")))
     honest = quick("last_returned")
 
     class Curious:

@@ -195,15 +195,15 @@ class TestEvery:
         assert (ready.recipe.private is not None) == (name == "dp_sgd")
         runs = [Recording.open(simulate(ready, tmp_path / which)) for which in "ab"]
         assert runs[0].side("AppliedDefence")["names"] == [name]
-        heard = [model_heard(run) for run in runs]
-        np.testing.assert_array_equal(*heard)
+        observed = [model_heard(run) for run in runs]
+        np.testing.assert_array_equal(*observed)
         bare = ready.config.model_copy(update={"defence": ()})
         free = replace(ready, config=bare, told=ready.recipe.model_copy(update={"private": None}))
         without = model_heard(Recording.open(simulate(free, tmp_path / "bare")))
         if name not in ("drop_column", "secure_sum"):  # in the plan; rounding alone
-            assert np.abs(heard[0] - without).max() > 1e-5
+            assert np.abs(observed[0] - without).max() > 1e-5
         else:
-            np.testing.assert_allclose(heard[0], without, atol=1e-6)
+            np.testing.assert_allclose(observed[0], without, atol=1e-6)
 
 
 def in_a_program(name, tmp_path):
@@ -214,8 +214,10 @@ def in_a_program(name, tmp_path):
     assert runs[0].side("AppliedDefence")["names"] == [name]
     assert program_in(runs[0]).settings == ready.told.settings != plain(name).told.settings
     bare = Recording.open(simulate(plain(name), tmp_path / "bare"))
-    heard = [b"".join(a.tobytes() for a in first_returned(run).values()) for run in (*runs, bare)]
-    assert heard[0] == heard[1] != heard[2]
+    observed = [
+        b"".join(a.tobytes() for a in first_returned(run).values()) for run in (*runs, bare)
+    ]
+    assert observed[0] == observed[1] != observed[2]
     (found,) = audit(runs[0], EAVESDROPPER, ["max_entropy"], ["p"]).findings
     assert "flag" not in found.details  # the decoder knows what was done
     with pytest.raises(FixConfig, match=f"defence '{name}' is about programs"):

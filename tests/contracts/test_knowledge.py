@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federations import FAMILIES, heard, quick, score
+from federations import FAMILIES, observed, quick, score
 
 from overheard.attacks import listens
 from overheard.evaluation.checkpoint import NOT_RUN
@@ -26,8 +26,8 @@ def test_placebo(tmp_path: Path, family: str) -> None:
     """Whoever listens to another federation learns nothing about this one, whatever is asked."""
     made = FAMILIES[family].made
     recording = made(tmp_path / "run")
-    view = heard(FAMILIES[family], recording)
-    others = [heard(FAMILIES[family], made(tmp_path / f"{k}", seed=k)) for k in (1, 2, 3)]
+    view = observed(FAMILIES[family], recording)
+    others = [observed(FAMILIES[family], made(tmp_path / f"{k}", seed=k)) for k in (1, 2, 3)]
     for name in FAMILIES[family].attacks:
         attack = quick(name)
         if not listens(attack):

@@ -68,5 +68,5 @@ def test_what_remains_explains_what_the_known_records_leave(simulate):
         whole[~known] = answer
         left = measured.total - measured.features[np.arange(5), whole].sum(axis=0)
         mine = rest.total - rest.features[np.arange(2), list(answer)].sum(axis=0)
-        spare = rest.spare_chi2 - measured.spare_chi2
+        spare = rest.residual_ss - measured.residual_ss
         assert mine @ mine + spare == pytest.approx(left @ left, rel=1e-6)

@@ -145,8 +145,8 @@ def test_least_squares_on_mini_batches(steps: int) -> None:
     for seed in range(2):
         clients = regression_clients(np.random.default_rng(seed), 4, 12)
         recipe = LocalRecipe(0.02, steps, 32, 250)
-        heard = federation(False, clients, [recipe] * 4, 300, seed)
-        for (X, y), (sent, back) in zip(clients, heard, strict=True):
+        observed = federation(False, clients, [recipe] * 4, 300, seed)
+        for (X, y), (sent, back) in zip(clients, observed, strict=True):
             best = np.linalg.lstsq(X, y, rcond=None)[0]
             found = decode_least_squares(sent, back, recipe)
             least = loss(False, X, y, best)
@@ -172,8 +172,8 @@ def test_logistic_beats_the_last_returned_model(steps: int) -> None:
     for seed in range(2):
         clients = leaf_clients(np.random.default_rng(seed), sizes, 6)
         recipes = [LocalRecipe(0.05, steps, b, m) for b, m in zip(batches, sizes, strict=True)]
-        heard = federation(True, clients, recipes, 150, seed)
-        for (X, y), (sent, back), recipe in zip(clients, heard, recipes, strict=True):
+        observed = federation(True, clients, recipes, 150, seed)
+        for (X, y), (sent, back), recipe in zip(clients, observed, recipes, strict=True):
             least = loss(True, X, y, logistic_optimum(X, y))
             found = decode_logistic(sent, back, recipe, bias=0)
             ours.append(loss(True, X, y, found.estimate) - least)
@@ -203,8 +203,8 @@ def test_small_batches_go_no_further_than_helps() -> None:
     last, blind, ours, trusted = [], [], [], []
     for seed in range(4):
         clients = tumours(np.random.default_rng(seed), 3, 60)
-        heard = federation(True, clients, [recipe] * 3, 40, seed)
-        for (X, y), (sent, back) in zip(clients, heard, strict=True):
+        observed = federation(True, clients, [recipe] * 3, 40, seed)
+        for (X, y), (sent, back) in zip(clients, observed, strict=True):
             least = loss(True, X, y, logistic_optimum(X, y))
             alone = decode_logistic(
                 sent, back, recipe, bias=0, options=ls.PseudoRecordOptions(simulated=0)
@@ -226,7 +226,7 @@ def small_search(bias: int | None) -> tuple[ls._Search, Array]:
     returned = sent + 0.1 * rng.normal(size=sent.shape)
     options = ls.PseudoRecordOptions(records=8, equations=20)
     search = ls._search(sent, returned, LocalRecipe(0.1, 1, 10, 100), bias, options, rng)
-    x = 0.1 * rng.normal(size=len(search.base) * len(search.stretch) + 4)
+    x = 0.1 * rng.normal(size=len(search.base) * len(search.segment) + 4)
     return search.allowing(0.1), x
 
 

@@ -11,7 +11,7 @@ from overheard.errors import FixData
 def _score(measurement, answer):
     """Whitened squared residual of an answer, up to the spare rows."""
     picked = measurement.features[np.arange(measurement.records), answer].sum(axis=0)
-    return float(((measurement.total - picked) ** 2).sum()) + measurement.spare_chi2
+    return float(((measurement.total - picked) ** 2).sum()) + measurement.residual_ss
 
 
 def _naive_score(problem, answer, covariance):
@@ -36,7 +36,7 @@ def test_reduction_keeps_the_likelihood_of_every_answer(simulate, m, k, rows, ki
         answer = rng.integers(0, k, m)
         expected = _naive_score(problem, answer, covariance)
         assert _score(reduced, answer) == pytest.approx(expected, rel=1e-9, abs=1e-9)
-    assert reduced.rank == min(rows, m * (k - 1)) == rows - reduced.spare_rows
+    assert reduced.rank == min(rows, m * (k - 1)) == rows - reduced.residual_dof
     assert reduced.unknowns == m * (k - 1)
 
 
@@ -110,7 +110,7 @@ def test_stacked_rounds_equal_one_long_round(simulate):
     parts = [from_rows(problem.features[:, :, c], problem.total[c], 0.1, floor=1e-9) for c in cuts]
     joint = stack(parts)
     assert joint.rank == whole.rank
-    assert joint.spare_rows == whole.spare_rows
+    assert joint.residual_dof == whole.residual_dof
     for answer in np.random.default_rng(0).integers(0, 2, (10, 10)):
         assert _score(joint, answer) == pytest.approx(_score(whole, answer), rel=1e-9)
 

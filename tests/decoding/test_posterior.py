@@ -176,7 +176,7 @@ def test_understated_noise_without_spare_rows_is_raised(simulate):
     for seed in range(10):
         problem = simulate(seed, 30, 2, 200, 3.0)
         whole = from_rows(problem.features, problem.total, 1.0)
-        found = decode(replace(whole, spare_rows=0, spare_chi2=0.0), options=NOISY)
+        found = decode(replace(whole, residual_dof=0, residual_ss=0.0), options=NOISY)
         assert found.method == "expectation_propagation"
         right.append((found.guess == problem.secret).mean())
         sure.append(found.confidence.mean())

@@ -71,7 +71,7 @@ def test_thousand_rounds_are_few_rows_and_a_sharper_answer():
     everything = from_factors(residuals, inputs, totals, 0.05)
     tenth = from_factors(residuals[:, :, ::100], inputs, totals[::100], 0.05)
     assert everything.rank < 150
-    assert everything.spare_rows > 4000
+    assert everything.residual_dof > 4000
     assert everything.misfit == pytest.approx(1.0, abs=0.1)
     right = [np.mean(decode(x).guess == secret) for x in (tenth, everything)]
     assert right[1] > right[0]
@@ -103,8 +103,8 @@ def test_float32_noise_covers_the_true_error():
     returned = np.array(returned)
     residuals = _sigmoid(inputs @ models.astype(np.float64).T) - labels[:, None, None]
     scale = 300 / float(rate)
-    heard = (models.astype(np.float64) - returned.astype(np.float64)) * scale
-    error = heard - residuals[who, secret].T @ inputs[who, secret]
+    observed = (models.astype(np.float64) - returned.astype(np.float64)) * scale
+    error = observed - residuals[who, secret].T @ inputs[who, secret]
     ratio = error / float32_noise(returned, residuals, inputs, scale)
     assert 0.5 < np.sqrt((ratio**2).mean()) < 1.2
     assert np.abs(ratio).max() < 5

@@ -234,8 +234,8 @@ def test_dense_and_sparse_are_one_measurement():
     one, other = found.differences, wanted.differences
     np.testing.assert_allclose(one @ one.T, other @ other.T, atol=1e-8)
     np.testing.assert_allclose(one @ found.total, other @ wanted.total, atol=1e-8)
-    assert found.spare_rows == wanted.spare_rows > 0
-    np.testing.assert_allclose(found.spare_chi2, wanted.spare_chi2)
+    assert found.residual_dof == wanted.residual_dof > 0
+    np.testing.assert_allclose(found.residual_ss, wanted.residual_ss)
 
 
 def test_cells_of_34_records_are_solved():

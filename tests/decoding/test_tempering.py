@@ -67,12 +67,12 @@ def test_it_does_what_trying_every_change_does() -> None:
     for _ in range(10):
         columns = rng.normal(size=(5, VALUES, 12))
         columns[:, 0] = 0
-        rows, heard = np.arange(5), rng.normal(size=12) * 3
+        rows, observed = np.arange(5), rng.normal(size=12) * 3
         begin = rng.integers(VALUES, size=5)
         free = columns[:, 1:].reshape(-1, 12)
 
-        def left(choice: np.ndarray, columns=columns, rows=rows, heard=heard) -> np.ndarray:
-            return heard - columns[rows, choice].sum(axis=0)
+        def left(choice: np.ndarray, columns=columns, rows=rows, observed=observed) -> np.ndarray:
+            return observed - columns[rows, choice].sum(axis=0)
 
         def squares(choice: np.ndarray, left=left) -> float:
             return float(left(choice) @ left(choice))

@@ -62,9 +62,9 @@ def made(case: Case, seed: int, path: Path) -> overheard.Recording:
     config = overheard.parse_config({**case.config, "seed": seed})
     run = overheard.simulate(overheard.plan(config, case.dataset(seed)), path)
     if case.told is not None:
-        heard, run = run, made(case.told, seed, path.with_name("told")).path
+        observed, run = run, made(case.told, seed, path.with_name("told")).path
         shutil.rmtree(run / "wire")
-        shutil.copytree(heard / "wire", run / "wire")
+        shutil.copytree(observed / "wire", run / "wire")
     return overheard.Recording.open(run)
 
 

@@ -61,8 +61,8 @@ class Lean:
         totals = np.stack([one.total for one in sums])
         along = totals @ totals.sum(axis=0)
         evidence = []
-        for heard in range(1, len(sums) + 1):
-            share = np.linalg.lstsq(sums.participation[:heard], along[:heard], rcond=None)[0]
+        for observed in range(1, len(sums) + 1):
+            share = np.linalg.lstsq(sums.participation[:observed], along[:observed], rcond=None)[0]
             evidence.append((share < 0).astype(float))
         chosen = evidence[-1] > 0.5
         return ClientProperty(
@@ -133,7 +133,7 @@ def test_the_interval_covers() -> None:
     assert inside >= 180
 
 
-def heard(rounds: int = 12, clients: tuple[str, ...] = CLIENTS) -> Sums:
+def observed(rounds: int = 12, clients: tuple[str, ...] = CLIENTS) -> Sums:
     rng = np.random.default_rng(4)
     nothing = np.zeros(3, np.float32)
 
@@ -145,7 +145,7 @@ def heard(rounds: int = 12, clients: tuple[str, ...] = CLIENTS) -> Sums:
 
 
 def scored(chosen: str, positive: str, probabilities: np.ndarray | None = None) -> Any:
-    sums = heard()
+    sums = observed()
     view = View("", POISONING, "secure-server", {Sums: sums})
     truth = {
         c: Records({POSITIVE_COLUMN: np.array([float(p)])})
@@ -186,7 +186,7 @@ def test_where_nobody_or_everybody_has_it_no_guess_beats_a_constant_one() -> Non
 
 
 def test_guesses_about_others_are_refused() -> None:
-    view = View("", POISONING, "secure-server", {Sums: heard()})
+    view = View("", POISONING, "secure-server", {Sums: observed()})
     truth = {c: Records({POSITIVE_COLUMN: np.zeros(1)}) for c in CLIENTS}
     score = property_scorer(truth, view)
     with pytest.raises(FixData, match="2 guesses for 8 clients"):
@@ -199,7 +199,7 @@ def test_guesses_about_others_are_refused() -> None:
 
 
 def test_clients_that_never_or_always_take_part_are_remarked() -> None:
-    sums = heard()
+    sums = observed()
     matrix = sums.participation.copy()
     matrix[:, 0], matrix[:, 1], matrix[:, 3] = 0, 1, matrix[:, 2]
     said = remarks(replace(sums, participation=matrix))

@@ -112,12 +112,12 @@ def test_messages_are_those_of_the_smoothed_loss(classes: int, tmp_path: Path) -
         plain = planned(classes, [], **training)
         for client in ("p", "r"):
             gradient, model = by_torch(ready, client, 0.3, 3)
-            heard = link(tmp_path / f"{name}{client}", ready, client)
+            observed = link(tmp_path / f"{name}{client}", ready, client)
             bare = link(tmp_path / f"{name}{client} bare", plain, client)
             expected = gradient if name == "gradient" else model
-            np.testing.assert_allclose(heard.returned[0], expected, atol=1e-12)
-            np.testing.assert_array_equal(heard.sent[0], bare.sent[0])
-            assert np.abs(heard.returned[0] - bare.returned[0]).max() > 1e-3
+            np.testing.assert_allclose(observed.returned[0], expected, atol=1e-12)
+            np.testing.assert_array_equal(observed.sent[0], bare.sent[0])
+            assert np.abs(observed.returned[0] - bare.returned[0]).max() > 1e-3
 
 
 def test_it_is_told_and_nobody_takes_the_training_for_the_plain_one(tmp_path: Path) -> None:

@@ -37,22 +37,22 @@ def record(tmp_path: Path) -> Record:
     return make
 
 
-def heard(recording: Recording, client: str) -> Link:
+def observed(recording: Recording, client: str) -> Link:
     return observe(recording, SERVER, ASKED, client).know(Link)
 
 
 @pytest.mark.parametrize("rests", [{}, {"participants": 4, "participation": 0.5, "rounds": 12}])
 def test_the_victim_gets_its_own_model_back(record: Record, rests: dict[str, Any]) -> None:
-    link = heard(record(isolate=VICTIM, **rests), VICTIM)
+    link = observed(record(isolate=VICTIM, **rests), VICTIM)
     assert 1 < len(link) < 12
     np.testing.assert_array_equal(link.sent[1:], link.returned[:-1])
 
 
 def test_the_victim_and_the_others_train_without_each_other(record: Record) -> None:
     recording = record(isolate=VICTIM)
-    alone = heard(record(participants=1), VICTIM)
-    np.testing.assert_array_equal(heard(recording, VICTIM).returned, alone.returned)
-    two, three = (heard(recording, f"participant {i}") for i in (2, 3))
+    alone = observed(record(participants=1), VICTIM)
+    np.testing.assert_array_equal(observed(recording, VICTIM).returned, alone.returned)
+    two, three = (observed(recording, f"participant {i}") for i in (2, 3))
     np.testing.assert_array_equal(two.sent, three.sent)
     both = (two.returned[0].astype(np.float64) + three.returned[0]) / 2
     np.testing.assert_allclose(two.sent[1], both, rtol=1e-6, atol=1e-7)
@@ -66,7 +66,7 @@ def test_without_isolation_there_is_nothing_to_exploit(record: Record) -> None:
 
 
 def test_gradients_move_the_isolated_client_too(record: Record) -> None:
-    link = heard(record(isolate=VICTIM, algorithm="fedsgd"), VICTIM)
+    link = observed(record(isolate=VICTIM, algorithm="fedsgd"), VICTIM)
     moved = link.sent[0] - np.float32(0.5) * link.returned[0]
     np.testing.assert_allclose(link.sent[1], moved, rtol=1e-6, atol=1e-7)
 

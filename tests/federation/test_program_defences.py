@@ -42,9 +42,9 @@ def test_noise_is_reckoned_with_as_it_is(tmp_path, model):
     pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
     recording = federated(tmp_path / "run", model, NOISE, rounds=12)
     program, truth = program_in(recording), recording.truth()["1"]
-    heard = observe(recording, EAVESDROPPER, attribute("s"), "1").know(Releases)
+    observed = observe(recording, EAVESDROPPER, attribute("s"), "1").know(Releases)
     each = Candidates(truth, ({"s": 0.0}, {"s": 1.0}), 60)
-    measured = program.measure(heard.exchanges, each)
+    measured = program.measure(observed.exchanges, each)
     right = measured.chi2_per_equation(np.eye(2)[truth["s"].astype(int)])
     assert 0.5 < right < 1.5
     promised = recording.side("PrivacyBudget")["1"]

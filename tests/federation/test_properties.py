@@ -155,9 +155,9 @@ def test_lenet_of_the_paper_by_the_images(tmp_path: Path) -> None:
     content = settings(model=small, training={"rounds": 2, "batch_size": 3})
     recording = simulated(tmp_path / "run", content | {"defence": [{"name": "secure_sum"}]})
     view = observe(recording, SECURE_SERVER, client_property("membership"), "")
-    heard = list(view.know(Sums))
-    assert len(heard) == 2
-    assert heard[0].total.any()
+    observed = list(view.know(Sums))
+    assert len(observed) == 2
+    assert observed[0].total.any()
 
 
 @pytest.mark.parametrize(

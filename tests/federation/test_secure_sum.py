@@ -53,10 +53,10 @@ def test_the_recording_holds_sums_and_participants_only(tmp_path: Path) -> None:
         assert len(entry.participants or ()) == 5
     plain = record(tmp_path / "plain", defence=[])
     target = client_property("membership")
-    heard = observe(secure, SECURE_SERVER, target, "").know(Sums)
+    observed = observe(secure, SECURE_SERVER, target, "").know(Sums)
     summed = observe(plain, SECURE_SERVER, target, "").know(Sums)
-    assert np.array_equal(heard.participation, summed.participation)
-    for one, other in zip(heard, summed, strict=True):
+    assert np.array_equal(observed.participation, summed.participation)
+    for one, other in zip(observed, summed, strict=True):
         # the same federation but for the rounding of the two wires
         np.testing.assert_allclose(one.total, other.total, atol=2e-6)
         np.testing.assert_allclose(one.sent, other.sent, atol=2e-6)

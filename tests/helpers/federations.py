@@ -276,7 +276,7 @@ def quick(name: str) -> Any:
     return attack
 
 
-def heard(family: Family, recording: Recording) -> View:
+def observed(family: Family, recording: Recording) -> View:
     """What a family's adversary hears of its first client, or of everybody."""
     (key,) = [
         k

@@ -130,10 +130,10 @@ def test_a_client_that_was_never_sampled_has_its_part_in_the_scales(
     model = {"name": "mlp", "hidden": [6]}
     run = federate(model, change=of, participation=1.0, rounds=4, learning_rate=0.1)
     with Recorder(tmp_path / "bare", "model", {"clients": ["0", "1", "2"]}) as recorder:
-        heard = {c: list(run.releases(c)) for c in ("0", "1", "2")}
-        for number, (_, sent, _) in enumerate(heard["0"]):
+        observed = {c: list(run.releases(c)) for c in ("0", "1", "2")}
+        for number, (_, sent, _) in enumerate(observed["0"]):
             recorder.sent(number, "", sent)
-            for client, rounds in heard.items():
+            for client, rounds in observed.items():
                 recorder.returned(number, client, rounds[number][2], 120.0)
     data = {"path": str(tmp_path / "tables" / "people.csv"), "client": "at", "target": "y"}
     given = {"data": {"source": "file", **data}, "audit": {"attributes": ["s"]}}

@@ -140,6 +140,6 @@ def test_bfloat16_is_recorded_exactly(tmp_path):
     recorder.returned(0, "a", {"w": (model * 1.01).to(torch.bfloat16)})
     recorder.close()
     recording = Recording.open(tmp_path / "run")
-    heard = observe(recording, SERVER, LOCAL_MODEL, "a").know(Link).sent[0]
-    assert heard.dtype == np.float32
-    np.testing.assert_array_equal(heard, sent["w"].float().numpy().ravel())
+    observed = observe(recording, SERVER, LOCAL_MODEL, "a").know(Link).sent[0]
+    assert observed.dtype == np.float32
+    np.testing.assert_array_equal(observed, sent["w"].float().numpy().ravel())

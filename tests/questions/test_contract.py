@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import FAMILIES, heard
+from federations import FAMILIES, observed
 
 from overheard.attacks import all_attacks, attack_named
 from overheard.errors import FixConfig, FixData
@@ -85,7 +85,7 @@ def scored(
     """A question, and what the truth and the opposite of it come to."""
     family, attack, guess = ASKED[request.param]
     recording = FAMILIES[family].made(tmp_path_factory.mktemp("asked") / "run")
-    view, recipe = heard(FAMILIES[family], recording), recipe_of(recording)
+    view, recipe = observed(FAMILIES[family], recording), recipe_of(recording)
     assert recipe is not None
     answers = answers_in(recording, view.target)
     scorer = Case(recipe, recording.truth(), view.target, view, 0, answers).scorer()
@@ -154,7 +154,7 @@ def test_a_question_of_somebody_else_has_words_too() -> None:
 def test_a_client_that_is_not_in_the_truth_is_not_scored(tmp_path: Path) -> None:
     family = FAMILIES["models"]
     recording = family.made(tmp_path / "run")
-    view, recipe = heard(family, recording), recipe_of(recording)
+    view, recipe = observed(family, recording), recipe_of(recording)
     assert recipe is not None
     with pytest.raises(FixData, match="no records of client '0'"):
         Case(recipe, {}, view.target, view, 0).scorer()

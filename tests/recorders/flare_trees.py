@@ -88,9 +88,9 @@ def check(place: Path) -> None:
     assert verify(place / "run").sound
     bare = Recording.open(place / "run")
     assert [entry.number for entry in bare.rounds] == list(range(ROUNDS))
-    heard = list(bare.releases("site-1"))
-    assert list(heard[3][1]) == ["model_data.0", "model_data.1"]  # only what is new is sent
-    assert b'"sum_hessian": [1.0, 1.0' in heard[3][2]["model_data"].tobytes()  # masked by FLARE
+    observed = list(bare.releases("site-1"))
+    assert list(observed[3][1]) == ["model_data.0", "model_data.1"]  # only what is new is sent
+    assert b'"sum_hessian": [1.0, 1.0' in observed[3][2]["model_data"].tobytes()  # masked by FLARE
     rows = [[site, *row] for site in SITES for row in np.column_stack(people(site)).tolist()]
     lines = [",".join(["site", *COLUMNS, "y"]), *(",".join(map(str, row)) for row in rows)]
     (place / "people.csv").write_text("\n".join(lines) + "\n")

@@ -18,8 +18,8 @@ def as_checkpoints(run: Path, folder: Path, after: bool = False) -> None:
     """The messages of a recording as a folder of safetensors files."""
     recording = Recording.open(run)
     for entry in recording.rounds:
-        heard = recording.messages(entry, entry.spans)
-        for (way, who), message in zip(entry.spans, heard, strict=True):
+        observed = recording.messages(entry, entry.spans)
+        for (way, who), message in zip(entry.spans, observed, strict=True):
             arrays = {n: np.ascontiguousarray(a) for n, a in message.items()}
             number = entry.number - (after and way == "sent")
             place = folder / f"round_{number + 1:04d}"

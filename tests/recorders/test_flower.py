@@ -209,16 +209,16 @@ def test_legacy_apps(secure: bool, tmp_path: Path) -> None:
     assert any("'loss'" in note for note in notes)
     if not secure:
         assert [r.number for r in recording.rounds] == [1, 2, 3]
-        for heard in recording.rounds:
-            assert heard.weights == dict(
+        for observed in recording.rounds:
+            assert observed.weights == dict(
                 zip(map(str, here.NODES), map(float, legacy.COUNTS), strict=True)
             )
         return
     assert any("SecAgg+ hides each client's model" in note for note in notes)
-    for heard in recording.rounds:
-        assert heard.aggregated
-        assert set(heard.participants or ()) == {str(node) for node in here.NODES}
-        assert not any(way == "returned" for way, _ in heard.spans)
+    for observed in recording.rounds:
+        assert observed.aggregated
+        assert set(observed.participants or ()) == {str(node) for node in here.NODES}
+        assert not any(way == "returned" for way, _ in observed.spans)
     total = len(here.NODES) * (legacy.INITIAL - legacy.mean_after_one_round())
     heard_total = read_total(recording, 0)
     # each client rounds its share of [-8, 8] at random to one of the two nearest of 2^22 steps

@@ -36,7 +36,7 @@ def told(audit: Audit) -> Audit:
     """The demo-like audit, with how sure it is and how long it listened."""
     sure = Calibration(bits=0.125, certain=2831, certain_right=2825, bins=BINS)
     rows = Calibration(bits=0.5, certain=400, certain_right=399, rows=(17, 3, 401))
-    heard = [
+    observed = [
         Finding(attack="max_entropy", question="attribute", client="site 6", attribute="black",
                 metric="accuracy", rounds=k, value=v, low=v - 0.03, high=v + 0.03, n=1049,
                 majority=0.51, imputation=0.58)
@@ -46,7 +46,7 @@ def told(audit: Audit) -> Audit:
         update={
             "pooled": told_by("max_entropy", audit.pooled, calibration=sure),
             "findings": told_by("max_entropy", audit.findings, calibration=rows),
-            "curves": tuple(heard),
+            "curves": tuple(observed),
         }
     )
 

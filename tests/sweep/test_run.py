@@ -117,9 +117,9 @@ def test_finished_cells_are_not_run_again_and_the_table_is_the_same(
 ) -> None:
     before = {p: p.stat().st_mtime_ns for p in kept(half_done(finished))}
     (finished / "cells" / "left.json.part").write_text("torn")
-    heard: list[tuple[int, int]] = []
-    sweep(parse_sweep(SWEEP), finished, progress=lambda _, d, t: heard.append((d, t)))
-    assert heard == [(2, 4), (3, 4), (4, 4)]
+    observed: list[tuple[int, int]] = []
+    sweep(parse_sweep(SWEEP), finished, progress=lambda _, d, t: observed.append((d, t)))
+    assert observed == [(2, 4), (3, 4), (4, 4)]
     assert all(p.stat().st_mtime_ns == then for p, then in before.items())
     assert same_table(finished, undisturbed)
     assert not list(finished.rglob("*.part"))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from federations import FAMILIES, heard, same
+from federations import FAMILIES, observed, same
 
 from overheard.errors import FixConfig, FixRecording
 from overheard.transcript import kind as kinds_of
@@ -59,7 +59,7 @@ def with_shoes(path: Path, content: Any) -> Recording:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_a_kind_writes_it_reads_back(tmp_path: Path, family: str) -> None:
-    view = heard(FAMILIES[family], FAMILIES[family].made(tmp_path / "run"))
+    view = observed(FAMILIES[family], FAMILIES[family].made(tmp_path / "run"))
     written = view.kinds - FROM_THE_WIRE - {EverybodysRecords}
     message = {"w": np.zeros(2, np.float32)}
     with Recorder(tmp_path / "again") as recorder:

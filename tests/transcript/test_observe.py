@@ -132,19 +132,19 @@ def test_nothing_but_sums_can_be_reached_from_a_view_of_everybody(federate: Fede
     recording = federate(rounds=4, participation=0.7)
     view = observe(recording, SECURE_SERVER, client_property("membership"), "")
     sums = view.know(Sums)
-    heard = list(sums)  # what an attack may keep of the rounds is walked as well
+    observed = list(sums)  # what an attack may keep of the rounds is walked as well
     singles = []
     for client in recording.clients:
         _, sent, returned, _ = recording.link(client)
         for name, models in returned.items():
             singles += [*models.astype(float), *(sent[name].astype(float) - models)]
     for client, records in recording.truth().items():
-        assert leaks((view, heard), recording, records["s"]) == set(), client
-    there = [a for a in reachable((view, heard)) if isinstance(a, np.ndarray) and a.size > 1]
+        assert leaks((view, observed), recording, records["s"]) == set(), client
+    there = [a for a in reachable((view, observed)) if isinstance(a, np.ndarray) and a.size > 1]
     arrays = [a for a in there if a.dtype.names is None]
-    raw = [b for b in reachable((view, heard)) if isinstance(b, bytes)]
+    raw = [b for b in reachable((view, observed)) if isinstance(b, bytes)]
     raw.append(sums._rows.tobytes())
-    assert len(sums._rows) == len(heard) == 4
+    assert len(sums._rows) == len(observed) == 4
     for single in singles:
         for array in arrays:
             assert not np.array_equal(np.ravel(array), single.ravel())

@@ -62,15 +62,15 @@ def test_sums_come_back_as_they_were_recorded(tmp_path: Path) -> None:
     assert sums.rounds.tolist() == [0, 2, 4, 6, 8]
     assert sums.participation.sum(axis=0).tolist() == [3, 4, 3, 0]
     assert len(sums) == 5
-    for heard, (number, sent, total, who) in zip(sums, said, strict=True):
-        assert heard.number == number
-        assert heard.sent.dtype == np.float32
-        assert heard.total.dtype == np.float64
-        assert np.array_equal(heard.sent, sent)
-        assert np.array_equal(heard.total, total)
-        assert [CLIENTS[k] for k in heard.participants] == sorted(who)
+    for observed, (number, sent, total, who) in zip(sums, said, strict=True):
+        assert observed.number == number
+        assert observed.sent.dtype == np.float32
+        assert observed.total.dtype == np.float64
+        assert np.array_equal(observed.sent, sent)
+        assert np.array_equal(observed.total, total)
+        assert [CLIENTS[k] for k in observed.participants] == sorted(who)
         with pytest.raises(ValueError, match="read-only"):
-            heard.total[0] = 1
+            observed.total[0] = 1
     assert sums._rows.filename is None  # type: ignore[attr-defined]
     early = sums.first(2)
     assert [one.number for one in early] == [0, 2]
@@ -88,9 +88,11 @@ def test_single_returns_are_summed_in_float64(tmp_path: Path) -> None:
         sent = message(rng)
         returned = {c: message(rng) for c in ("a", "b", "c")}
         recorder.round(0, sent, returned)
-    (heard,) = observe(Recording.open(tmp_path / "run"), SECURE_SERVER, MEMBERSHIP, "").know(Sums)
+    (observed,) = observe(Recording.open(tmp_path / "run"), SECURE_SERVER, MEMBERSHIP, "").know(
+        Sums
+    )
     expected = sum(flat(sent).astype(float) - flat(r) for r in returned.values())
-    assert np.array_equal(heard.total, expected)
+    assert np.array_equal(observed.total, expected)
     with Recorder(tmp_path / "gradients", "gradient") as recorder:
         recorder.round(0, sent, returned)
     view = observe(Recording.open(tmp_path / "gradients"), SECURE_SERVER, MEMBERSHIP, "")
@@ -103,14 +105,14 @@ def test_memory_does_not_grow_with_the_rounds() -> None:
 
     size = 20_000
 
-    def heard(rounds: int) -> Any:
+    def observed(rounds: int) -> Any:
         for number in range(rounds):
             one = np.full(size, float(number))
             yield RoundSum(number, one.astype(np.float32), one, np.array([0]))
 
     def peak(rounds: int) -> int:
         tracemalloc.start()
-        sums = Sums.of_rounds(("a",), heard(rounds))
+        sums = Sums.of_rounds(("a",), observed(rounds))
         total = sum(float(one.total[0]) for one in sums)
         assert total == rounds * (rounds - 1) / 2
         most = tracemalloc.get_traced_memory()[1]

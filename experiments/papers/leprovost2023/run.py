@@ -130,13 +130,13 @@ class World:
         return View(f"batch {client}", LABEL, "server", knowledge)
 
 
-def stacked(heard: list[Link]) -> Link:
+def stacked(observed: list[Link]) -> Link:
     """Several epochs' links; a client's rows are its own row of each."""
     parts = ("rounds", "sent", "returned", "weights")
     together: dict[str, Any] = {
-        name: np.concatenate([getattr(one, name) for one in heard]) for name in parts
+        name: np.concatenate([getattr(one, name) for one in observed]) for name in parts
     }
-    return replace(heard[0], **together)
+    return replace(observed[0], **together)
 
 
 def make_world(dataset: Dataset, protocol: Protocol, number: int) -> World:

@@ -128,9 +128,9 @@ def as_trained(recipe: Recipe, members: int) -> Recipe:
     return recipe.model_copy(update=changed)
 
 
-def spread(heard: int, most: int) -> NDArray[np.int64]:
+def spread(observed: int, most: int) -> NDArray[np.int64]:
     """At most ``most`` of the rounds heard, evenly spread, the first and the last included."""
-    return np.unique(np.linspace(0, heard - 1, min(most, heard)).round().astype(np.int64))
+    return np.unique(np.linspace(0, observed - 1, min(most, observed)).round().astype(np.int64))
 
 
 def record_count(messages: Any, purpose: str) -> int:

@@ -181,13 +181,13 @@ class BayesGroups:
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
         recipe = view.know(LocalTraining).recipe
         known = outside(view, recipe).thinned(self.records, rng)
-        heard = gradients(view.know(Link), recipe)
-        used_rounds = len(heard.models) - 1 - spread(len(heard.models), self.rounds)
+        observed = gradients(view.know(Link), recipe)
+        used_rounds = len(observed.models) - 1 - spread(len(observed.models), self.rounds)
         n = len(known.labels)
         gram, overlap, noise = np.zeros((n, n)), np.zeros(n), 0.0
         predictions = []
         for at in used_rounds:
-            outputs, rows = output_rows(recipe, heard.models[at], known.inputs)
+            outputs, rows = output_rows(recipe, observed.models[at], known.inputs)
             predictions.append(outputs)
             residuals = outputs - known.labels
             used = GradientRows((rows.output_layer,)) if self.layers == "last" else rows
@@ -196,9 +196,9 @@ class BayesGroups:
             # every round has the same weight, however large its residuals are
             scale = 1 / max(float(np.trace(inner)) / n, 1e-300)
             gram += inner * scale
-            total = heard.means[at, -used.size :] * known.size / 2
+            total = observed.means[at, -used.size :] * known.size / 2
             overlap += residuals * slopes.project(used.blocks(total)) * scale
-            noise += scale * (known.size / 2) ** 2 * float(np.mean(heard.noise[at] ** 2))
+            noise += scale * (known.size / 2) ** 2 * float(np.mean(observed.noise[at] ** 2))
         counts = known.counts if known.known else None
         posterior = group_posterior(
             gram,
@@ -259,7 +259,7 @@ class LinearDecode:
             return program.measure(client.messages.exchanges, client.candidates)
 
         found = measured(base, base + 1)
-        louder = max(1.0, found.misfit) if found.spare_rows else 1.0
+        louder = max(1.0, found.misfit) if found.residual_dof else 1.0
         first = _solved(found.differences, found.total, np.full(found.rank, louder**0.5))
         # what clients round, who have other labels than these: how far from linear it is that
         # labels as far away as the answer enter

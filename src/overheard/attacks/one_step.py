@@ -125,18 +125,19 @@ def decode_one_step(
     """Probabilities of each record's candidates."""
     if _very_many(client):
         return _first_layer(client)
-    heard = len(client.messages)
+    observed = len(client.messages)
     compressed = has_moments(client) or is_single_layer(client)
-    for rounds in (1, options.rounds) if heard > 1 and not compressed else (options.rounds,):
+    for rounds in (1, options.rounds) if observed > 1 and not compressed else (options.rounds,):
         found = _decoded(client, rounds, options)
         if found.posterior.method in PROVEN:
             break
     posterior, notes = found.posterior, {**found.notes, "misfit": found.misfit}
     if not compressed:
-        notes["rounds_used"] = min(rounds, heard)
+        notes["rounds_used"] = min(rounds, observed)
     fits, flag = found.misfit <= options.fitting, posterior.flag
-    if found.notes and not (compressed and heard > options.rounds):  # scale or noise was estimated
-        play = partial(simulated, found.client.only(spread(heard, rounds)), rng)
+    # notes: scale or noise was estimated
+    if found.notes and not (compressed and observed > options.rounds):
+        play = partial(simulated, found.client.only(spread(observed, rounds)), rng)
 
         def attempt(link: Link) -> tuple[Array, float]:
             one = _decoded(found.client.hearing(link), rounds, options)
@@ -197,13 +198,13 @@ def _decoded(client: Client, rounds: int, options: OneStepOptions) -> Found:
         if scaled:
             notes["scale"] = scale
     posterior = _solved(client, measured)
-    left = max(posterior.chi2_per_equation, measured.misfit if measured.spare_rows else 0.0)
+    left = max(posterior.chi2_per_equation, measured.misfit if measured.residual_dof else 0.0)
     return Found(client, posterior, left, notes)
 
 
 def _strange(measurement: Measurement, options: OneStepOptions) -> bool:
     """Is there more that no candidates explain than rounding and the noise that is known?"""
-    return measurement.spare_rows >= SPARE and measurement.misfit > options.fitting
+    return measurement.residual_dof >= SPARE and measurement.misfit > options.fitting
 
 
 def _solved(client: Client, measurement: Measurement) -> Posterior:
@@ -238,9 +239,9 @@ def network_measurement(
     used = spread(len(link), rounds)
     scale = candidates.members / rate_of(link, recipe)
     # how a gradient was rounded is judged by all rounds, so those are kept
-    heard = link if link.gradients else link.only(used)
-    updates, noise = heard.updates() * scale, rounding(heard) * scale
-    if len(heard) > len(used):
+    observed = link if link.gradients else link.only(used)
+    updates, noise = observed.updates() * scale, rounding(observed) * scale
+    if len(observed) > len(used):
         updates, noise = updates[used], noise[used]
     if scales is not None:
         updates, noise = updates / scales[:, None], noise / scales[:, None]
@@ -353,7 +354,7 @@ def inner_products(
         return measurement
     # what the differences cannot explain; a difference of sums, so never quite negative
     left_over = max(energy - float(measurement.total @ measurement.total), 0.0)
-    return replace(measurement, spare_rows=spare, spare_chi2=left_over)
+    return replace(measurement, residual_dof=spare, residual_ss=left_over)
 
 
 def is_single_layer(client: Client) -> bool:
@@ -457,7 +458,7 @@ def _moments(client: Client, rounds: int) -> Measurement:
         slope, shares = (features[:, -1] - features[:, 0]) / reach, client.prior.mean(axis=0)
         noise += float(shares @ within.sum(axis=1)) * slope.T @ slope
     made = from_rows(features, moments.total, noise)
-    return replace(made, spare_rows=moments.freedom, spare_chi2=moments.chi2)
+    return replace(made, residual_dof=moments.freedom, residual_ss=moments.chi2)
 
 
 def _unscaled(client: Client, options: OneStepOptions) -> tuple[Measurement, float]:
@@ -473,9 +474,9 @@ def _unscaled(client: Client, options: OneStepOptions) -> tuple[Measurement, flo
     for row in rounds:
         one, tried = client.only(np.array([row])), np.array([0.5, 1.0, 2.0]) * lengths[row]
         parts = [network_measurement(one, 1, scale[None], options) for scale in tried]
-        few[row] = client.may_be_clipped and parts[0].spare_rows < SPARE
-        if parts[0].spare_rows >= SPARE:
-            square, slope, _ = np.polyfit(tried, [part.spare_chi2 for part in parts], 2)
+        few[row] = client.may_be_clipped and parts[0].residual_dof < SPARE
+        if parts[0].residual_dof >= SPARE:
+            square, slope, _ = np.polyfit(tried, [part.residual_ss for part in parts], 2)
             scales[row] = -slope / (2 * square)
     scales = np.where(scales > 0, scales, 1.0)
     for left in reversed(range(options.passes if few.any() else 1)):

@@ -93,8 +93,8 @@ class Screen:
         self.sizes = np.array([len(b) for b in steps[: len(steps) // recipe.epochs]])
         per = max(1, min(len(self.sizes), options.parts // recipe.epochs))
         self.pieces = np.array_split(np.arange(len(self.sizes)), per)
-        stretch = np.concatenate([np.full(len(p), j) for j, p in enumerate(self.pieces)])
-        self.stretch = np.repeat(stretch, self.sizes)
+        segment = np.concatenate([np.full(len(p), j) for j, p in enumerate(self.pieces)])
+        self.segment = np.repeat(segment, self.sizes)
         self._fit(rng)
 
     def _fit(self, rng: np.random.Generator) -> None:
@@ -131,12 +131,12 @@ class Screen:
         made = np.zeros(
             (self.recipe.epochs, len(self.pieces), len(self.prior), len(self.which)), np.float32
         )
-        for epoch, stretch in np.ndindex(made.shape[:2]):
-            steps = epoch * each + self.pieces[stretch]
+        for epoch, segment in np.ndindex(made.shape[:2]):
+            steps = epoch * each + self.pieces[segment]
             theta = np.mean([path[t] for t in steps], axis=0)
             for k, share in enumerate(self.prior.T):
                 rows = net.rows(theta, c.inputs[k].astype(np.float64), c.labels[k])
-                made[epoch, stretch] += share[:, None] * rows.columns(self.which)
+                made[epoch, segment] += share[:, None] * rows.columns(self.which)
         return made
 
     def predicted(self, some: Indices, width: slice) -> Array:
@@ -147,7 +147,7 @@ class Screen:
         state = rule.init(theta)
         for epoch in range(some.shape[1]):
             table = np.ascontiguousarray(self.table[epoch][..., width]).reshape(-1, len(start))
-            rows = self.stretch * len(self.prior) + some[:, epoch, :used]
+            rows = self.segment * len(self.prior) + some[:, epoch, :used]
             ends = np.append(0, np.cumsum(np.tile(self.sizes, len(some))))
             shares = np.tile(np.repeat(1 / self.sizes, self.sizes), len(some)).astype(np.float32)
             shape = len(ends) - 1, len(table)

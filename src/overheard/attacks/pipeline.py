@@ -73,17 +73,17 @@ def _decode_releases(client: Client, options: ReleaseOptions = RELEASES) -> Post
     """Probabilities of each record's candidates. Notes: ``misfit``, the mean square of what no
     candidate explains, and, of sums over few records each, ``proven``: the records with one
     possible value."""
-    program, heard = client.program, client.messages.exchanges
+    program, observed = client.program, client.messages.exchanges
     assert isinstance(program, Program)
     shared = group_means(client.prior, client.ties)
-    equations = program.equations(heard, client.candidates)
+    equations = program.equations(observed, client.candidates)
     notes: dict[str, float | int | str]
     if equations is not None:
         found = decode_subset_sums(equations, shared)
         posterior, misfit = found.posterior, found.misfit
         notes = {"misfit": misfit, "proven": int(found.proven.sum())}
     else:
-        measurement = program.measure(heard, client.candidates)
+        measurement = program.measure(observed, client.candidates)
         posterior, misfit = decode_tied(measurement, client.ties, shared), measurement.misfit
         notes = {"misfit": misfit}
     flag = posterior.flag or (POOR_FIT if misfit > options.fitting else "")

@@ -109,10 +109,10 @@ class Adversary:
         spread = one_pass - passes * average
         return float(self.steps), epochs * spread + (epochs * average) ** 2 * self.shard
 
-    def middle(self, heard: RoundSum) -> NDArray[np.floating[Any]]:
+    def middle(self, observed: RoundSum) -> NDArray[np.floating[Any]]:
         """The model in the middle of the participants' mean path."""
-        share = (self.steps - 1) / (2 * self.steps * len(heard.participants))
-        return np.asarray(heard.sent - share * heard.total, heard.sent.dtype)
+        share = (self.steps - 1) / (2 * self.steps * len(observed.participants))
+        return np.asarray(observed.sent - share * observed.total, observed.sent.dtype)
 
     def rows(self, theta: NDArray[Any], known: Known, rng: np.random.Generator) -> GradientRows:
         """Gradients of records at a model, each with dropout masks of its own."""

@@ -97,9 +97,9 @@ class SumDecode:
         )
         if isinstance(sums, SummedReleases):
             whole = view.know(ClientProgram).program.summed(len(names))
-            heard = Releases(sums.exchanges, np.full(len(sums), np.nan))
+            observed = Releases(sums.exchanges, np.full(len(sums), np.nan))
             ties = whole.alike(candidates.first)
-            posterior = decode_client(Client(heard, whole, candidates, prior, ties), rng)
+            posterior = decode_client(Client(observed, whole, candidates, prior, ties), rng)
         else:
             refuse_many(candidates.unknowns, "audit a smaller federation")
             posterior, ties = self._networks(view, sums, owner, candidates, prior, rng)
@@ -124,12 +124,12 @@ class SumDecode:
         blurred = np.array([noise_sd**2 + update_noise(recipe, int(m)) ** 2 for m in sizes])
         sent, thetas, totals, noise, weights = [], [], [], [], []
         for row in spread(len(sums), self.rounds).tolist():
-            heard, there = sums[row], sums.participation[row]
+            observed, there = sums[row], sums.participation[row]
             # of several steps all gradients are taken in the middle of the mean path
             path = float(there @ (1 - 1 / steps)) / there.sum() ** 2 / 2
-            sent.append(heard.sent)
-            thetas.append(heard.sent.astype(np.float64) - path * heard.total)
-            totals.append(heard.total)
+            sent.append(observed.sent)
+            thetas.append(observed.sent.astype(np.float64) - path * observed.total)
+            totals.append(observed.total)
             rounded = there.sum() * rounding(_mean_client(sums, row))[0] ** 2  # each by itself
             noise.append(np.sqrt(rounded + there @ blurred))
             weights.append((there * share)[owner])

@@ -69,14 +69,14 @@ class Measurement:
     """A whitened, reduced linear measurement of ``m`` records with ``K`` candidates each.
 
     features: (m, K, r), ``features[:, 0] == 0``; total: (r,); noise covariance: identity.
-    spare_rows: equations outside the span of all differences; spare_chi2: their sum of squares.
+    residual_dof: equations outside the span of all differences; residual_ss: their sum of squares.
     unresolved: directions above the noise that float64 could not separate (Gram form only).
     """
 
     features: Array
     total: Array
-    spare_rows: int = 0
-    spare_chi2: float = 0.0
+    residual_dof: int = 0
+    residual_ss: float = 0.0
     unresolved: int = 0
 
     def __post_init__(self) -> None:
@@ -112,10 +112,10 @@ class Measurement:
     def misfit(self) -> float:
         """Mean square of the spare rows: near 1 if the stated noise is right, NaN if none.
 
-        Its standard error is ``sqrt(2 / spare_rows)``. Well above 1: the noise is larger than
+        Its standard error is ``sqrt(2 / residual_dof)``. Well above 1: the noise is larger than
         stated, or the features do not describe this sum (other records, model or recipe).
         """
-        return self.spare_chi2 / self.spare_rows if self.spare_rows else float("nan")
+        return self.residual_ss / self.residual_dof if self.residual_dof else float("nan")
 
     @property
     def differences(self) -> Array:
@@ -135,7 +135,7 @@ class Measurement:
             self,
             features=self.features / factor,
             total=self.total / factor,
-            spare_chi2=self.spare_chi2 / factor**2,
+            residual_ss=self.residual_ss / factor**2,
         )
 
     def capped(self, limit: float) -> Measurement:
@@ -155,8 +155,8 @@ class Measurement:
 
         known: (m,) mask; values: (m,) candidates, read where known. The rest is reduced again, so
         directions that the known records dominated are seen at full precision. Directions that
-        only known records moved become spare rows: if ``spare_chi2`` grows by much more than
-        ``spare_rows`` then a value was wrong. Needs at least one unknown record.
+        only known records moved become spare rows: if ``residual_ss`` grows by much more than
+        ``residual_dof`` then a value was wrong. Needs at least one unknown record.
         """
         taken = self.features[known, values[known]].sum(axis=0)
         return _reduce(self.features[~known, 1:], self.total - taken, FLOOR, [self])
@@ -296,8 +296,8 @@ def _reduce(
     return Measurement(
         _with_reference(features.reshape(m, free, total.size)),
         total,
-        rows - total.size + sum(x.spare_rows for x in earlier),
-        spare + sum(x.spare_chi2 for x in earlier),
+        rows - total.size + sum(x.residual_dof for x in earlier),
+        spare + sum(x.residual_ss for x in earlier),
         sum(x.unresolved for x in earlier),
     )
 

@@ -81,7 +81,7 @@ def whitened(blocks: Iterable[Block], sums: Callable[[Any], Sums]) -> tuple[Any,
     for rows, message, share in blocks:
         part = sums(rows)
         n, b = len(part.differences), len(part.differences) + len(part.suppressed)
-        heard = b + len(part.heldout)  # the row of the message
+        observed = b + len(part.heldout)  # the row of the message
         messages = np.concatenate([message[None], part.clients]) - part.expected
         made = np.concatenate([part.differences, part.suppressed, part.heldout, messages])
         inner = inner + made[:b] @ made.T
@@ -92,7 +92,7 @@ def whitened(blocks: Iterable[Block], sums: Callable[[Any], Sums]) -> tuple[Any,
     white = vectors[:, kept] / np.sqrt(sizes[kept])
     learned = inner[:, n:b].T @ white
     white = white @ linalg.eigh(learned.T @ learned)[1]
-    judged = ((inner[:, b:heard].T @ white) ** 2).sum(axis=0)
+    judged = ((inner[:, b:observed].T @ white) ** 2).sum(axis=0)
     noise = judged + np.einsum("br,br->r", white, rounding @ white)
     white = white / np.sqrt(noise)
-    return inner[:, :n].T @ white, inner[:, heard:].T @ white
+    return inner[:, :n].T @ white, inner[:, observed:].T @ white

@@ -152,7 +152,7 @@ def believable(measurement: Measurement) -> Measurement:
     "Clearly": five standard errors of the mean square, at least 20 spare rows. Never lowered: rows
     in which nothing varies may be quieter than the rest.
     """
-    spare = measurement.spare_rows
+    spare = measurement.residual_dof
     if spare < SPARE or measurement.misfit <= 1.0 + 5.0 * float(np.sqrt(2.0 / spare)):
         return measurement
     return measurement.inflated(float(np.sqrt(measurement.misfit)))

@@ -105,7 +105,7 @@ class _Search:
     steps: int
     base: Array
     mix: Array
-    stretch: Array
+    segment: Array
     width: Array
     white: Array = field(default_factory=lambda: np.empty(0))
 
@@ -118,9 +118,9 @@ class _Search:
 
     def replay(self, x: Array) -> tuple[Array, Array, list[Array]]:
         """The records, theta*, and the models (T, P) before, between and after the local steps."""
-        split = self.base.shape[0] * len(self.stretch)
-        moved = x[:split].reshape(-1, len(self.stretch))
-        records = self.base + self.mix @ moved @ self.stretch
+        split = self.base.shape[0] * len(self.segment)
+        moved = x[:split].reshape(-1, len(self.segment))
+        records = self.base + self.mix @ moved @ self.segment
         beta = self.last + self.width @ x[split:]
         path, n = [self.sent], len(records)
         wanted = _sigmoid(records @ beta) @ records / n
@@ -160,8 +160,8 @@ class _Search:
         feedback = (vectors * ((1.0 - (1.0 - values) ** steps) / (values * steps))) @ vectors.T
         gain = self.white @ feedback * (self.rate / n)  # (K, P, P)
         through = gain @ records.T  # (K, P, n)
-        along = second @ self.stretch.T  # (K, n, F)
-        direct = gain @ self.stretch.T  # (K, P, F)
+        along = second @ self.segment.T  # (K, n, F)
+        direct = gain @ self.segment.T  # (K, P, F)
         moved = through[..., None] * along[:, None] + direct[:, :, None] * first[:, None, :, None]
         pulled = -steps * ((records.T * slope_at_beta) @ records @ self.width)
         pulled = ones[:, None, None] * (gain @ pulled)
@@ -251,12 +251,12 @@ def _search(
     mean = np.zeros(size) if bias is None else moments[bias]
     covariance = shrunk(moments - np.outer(mean, mean), rounds)[np.ix_(free, free)]
     values, vectors = np.linalg.eigh(covariance)
-    stretch = np.zeros((len(free), size))
-    stretch[:, free] = (vectors * np.sqrt(np.maximum(values, 1e-6 * max(values[-1], 1e-300)))).T
+    segment = np.zeros((len(free), size))
+    segment[:, free] = (vectors * np.sqrt(np.maximum(values, 1e-6 * max(values[-1], 1e-300)))).T
     normal = rng.normal(size=(max(options.records, 2 * size), len(free)))
     normal -= normal.mean(0)
     normal = normal @ np.linalg.inv(np.linalg.cholesky(normal.T @ normal / len(normal))).T
-    base = mean + normal @ stretch
+    base = mean + normal @ segment
     if bias is not None:
         base[:, bias] = 1.0
     shared = options.together**2 * (1.0 + normal @ normal.T / len(free))
@@ -276,7 +276,7 @@ def _search(
         steps=steps,
         base=base,
         mix=looser * np.asarray(np.linalg.cholesky(shared), dtype=np.float64),
-        stretch=stretch,
+        segment=segment,
         width=width * options.logit / np.sqrt(size),
     )
 
@@ -302,7 +302,7 @@ def _match(search: _Search, options: PseudoRecordOptions) -> tuple[_Search, Arra
     expectation maximisation a level): theta* is near in some federations and far in others.
     """
     size = len(search.last)
-    x = np.zeros(len(search.base) * len(search.stretch) + size)
+    x = np.zeros(len(search.base) * len(search.segment) + size)
     for level in options.levels:
         search = search.allowing(level)
         x = _descend(search, x, options.steps)

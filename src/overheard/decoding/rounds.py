@@ -135,8 +135,8 @@ def _coordinate(
     return replace(
         part,
         features=features,
-        spare_rows=part.spare_rows + spare,
-        spare_chi2=part.spare_chi2 + chi2 / raised**2,
+        residual_dof=part.residual_dof + spare,
+        residual_ss=part.residual_ss + chi2 / raised**2,
     )
 
 

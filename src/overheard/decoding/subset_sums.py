@@ -149,7 +149,7 @@ class SubsetSums:
         features = np.ascontiguousarray(upper[:, :-1].T).reshape(-1, free, len(upper))
         reduced = from_differences(features, upper[:, -1], 1.0)
         # rows that the factorisation rotated away hold zeros, or the noise's last component
-        return replace(reduced, spare_rows=self.rows - reduced.rank)
+        return replace(reduced, residual_dof=self.rows - reduced.rank)
 
 
 def sums_over_cells(

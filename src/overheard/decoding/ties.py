@@ -85,7 +85,7 @@ def linear_solve(measurement: Measurement, groups: Groups, prior: Any = None) ->
         chances = special.softmax(logits)
         counts[group], doubt[group] = chances @ listed, 1.0 - chances.max()
     left = trusted.total - np.tensordot(counts.round(), features, 2)
-    chi2, equations = float(left @ left) + trusted.spare_chi2, trusted.rank + trusted.spare_rows
+    chi2, equations = float(left @ left) + trusted.residual_ss, trusted.rank + trusted.residual_dof
     if doubt.max() > CERTAIN or not fits(chi2, equations):
         return None
     method = "linear_solve" if len(first) == len(groups) else "counts"

@@ -134,21 +134,21 @@ def _trained(
     """What was observed of a client, alone or in the sum of the same clients, in as many rounds as
     may be replayed, and how it came about; refused if nobody can say."""
     recipe, every = told.of(client), recording.rounds
-    heard = [e for e in every if ("returned", client) in e.spans]
-    alone = bool(heard)
+    observed = [e for e in every if ("returned", client) in e.spans]
+    alone = bool(observed)
     who: tuple[str, ...] = (client,)
     if not alone:
         sums = [e for e in every if e.aggregated and client in (e.participants or ())]
         if not sums:
             raise FixRecording("it never took part")
         who = tuple(sums[0].participants or ())
-        heard = [e for e in sums if set(e.participants or ()) == set(who)]
+        observed = [e for e in sums if set(e.participants or ()) == set(who)]
     if silent := [c for c in who if c not in truth]:
         raise FixRecording(
             f"its update is heard in a sum only, and truth/ has no records of {silent[0]}"
         )
-    rounds = _affordable(recipe, sum(len(truth[c]) for c in who), len(heard), work)
-    some = tuple(heard[row] for row in spread(len(heard), rounds))
+    rounds = _affordable(recipe, sum(len(truth[c]) for c in who), len(observed), work)
+    some = tuple(observed[row] for row in spread(len(observed), rounds))
     recording = replace(recording, rounds=some)
     kinds = frozenset({Link, AppliedDefence} if alone else {AppliedDefence})
     view = observe(recording, Threat("replay", kinds, ""), LOCAL_MODEL, client)
@@ -177,13 +177,13 @@ def _affordable(recipe: Recipe, records: int, rounds: int, work: float) -> int:
 def _summed(recording: Recording, recipe: Recipe) -> Link:
     """What was heard of all clients, as if one client had sent it."""
     names = [name for name, _ in recipe.model.layout()]
-    heard = [
+    observed = [
         (entry.number, *(np.concatenate([a[n].ravel() for n in names]) for a in (sent, total)))
         for entry, sent, total in recording.aggregates()
     ]
-    numbers, sent, total = (np.array(part) for part in zip(*heard, strict=True))
+    numbers, sent, total = (np.array(part) for part in zip(*observed, strict=True))
     returned = total if recipe.sends_gradient else sent - total
-    return Link(recording.payload, numbers, sent, returned, np.full(len(heard), np.nan))
+    return Link(recording.payload, numbers, sent, returned, np.full(len(observed), np.nan))
 
 
 def repeated(

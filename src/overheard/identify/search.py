@@ -148,16 +148,16 @@ class Fitted:
         return bool(apart.sum() <= max(np.log(odds), errors * sd * np.sqrt(len(apart))))
 
 
-def replayed(fitted: Fitted, heard: Messages, times: int, kind: str = "") -> Array:
+def replayed(fitted: Fitted, observed: Messages, times: int, kind: str = "") -> Array:
     """What replays add to the models that were sent (M, times, P), in the precision ``kind`` (by
     default that of the messages); under the same orders whenever batches and epochs are."""
     recipe, structure, made = fitted.recipe, fitted.structure, []
-    rng, sent = np.random.default_rng(0), heard.sent.astype(kind or heard.sent.dtype)
-    largest = max(structure.inputs[c].nbytes for c in set(heard.client.tolist()))
+    rng, sent = np.random.default_rng(0), observed.sent.astype(kind or observed.sent.dtype)
+    largest = max(structure.inputs[c].nbytes for c in set(observed.client.tolist()))
     together = max(1, MOST_BYTES // max(largest * times, 1))
     for begin in range(0, len(sent), together):
         part = slice(begin, begin + together)
-        start, whose = (np.repeat(a[part], times, axis=0) for a in (sent, heard.client))
+        start, whose = (np.repeat(a[part], times, axis=0) for a in (sent, observed.client))
         inputs, labels = ([of[c] for c in whose] for of in (structure.inputs, structure.labels))
         with np.errstate(over="ignore", invalid="ignore"):
             data = shards(inputs, labels, str(sent.dtype))
@@ -166,17 +166,17 @@ def replayed(fitted: Fitted, heard: Messages, times: int, kind: str = "") -> Arr
     return np.concatenate(made).reshape(len(sent), times, -1)
 
 
-def fit_rate(fitted: Fitted, heard: Messages, times: int, close: float = 1e-2) -> Fitted:
+def fit_rate(fitted: Fitted, observed: Messages, times: int, close: float = 1e-2) -> Fitted:
     """The recipe at the rate at which its mean replay is as long as the messages are along it, to
     ``close`` of its logarithm; to rounding where nothing is random, unless that is rough."""
     exact = certain(fitted.recipe) and close < 0.1
     how = (1 if certain(fitted.recipe) else times, "float64" if exact else "")
-    lengths = np.linalg.norm(heard.added, axis=1, keepdims=True).clip(_TINY)
+    lengths = np.linalg.norm(observed.added, axis=1, keepdims=True).clip(_TINY)
 
-    target, log_rate = heard.added / lengths, float(np.log(fitted.recipe.learning_rate))
+    target, log_rate = observed.added / lengths, float(np.log(fitted.recipe.learning_rate))
     slope, gap, step = -1.0, 0.0, 0.0
     for _ in range(12):
-        made = replayed(fitted.at(np.exp(log_rate)), heard, *how).mean(axis=1) / lengths
+        made = replayed(fitted.at(np.exp(log_rate)), observed, *how).mean(axis=1) / lengths
         made = np.nan_to_num(made, nan=1e6, posinf=1e6, neginf=-1e6)
         residual = float(((made - target) ** 2).sum()) / len(target)
         # what is added is almost proportional to the rate: the first slope of the secant method
@@ -190,20 +190,20 @@ def fit_rate(fitted: Fitted, heard: Messages, times: int, close: float = 1e-2) -
     return replace(fitted.at(np.exp(log_rate)), residual=residual)
 
 
-def weighed(fitted: Fitted, heard: Messages, times: int, coordinates: int = 128) -> Fitted:
+def weighed(fitted: Fitted, observed: Messages, times: int, coordinates: int = 128) -> Fitted:
     """With its evidence, at the rate nearby that has most. coordinates: of a message that are
     weighed, the same of every recipe; where orders are random a covariance of more is not known."""
-    moving = np.flatnonzero((heard.added != 0).any(axis=0))
+    moving = np.flatnonzero((observed.added != 0).any(axis=0))
     if len(moving) > coordinates:  # any: those that moved far did so by chance, too
         moving = np.random.default_rng(0).permutation(moving)[: coordinates // 2]
     if certain(fitted.recipe):
-        away = (heard.added - replayed(fitted, heard, 1, "float64")[:, 0])[:, moving] ** 2
-        lengths = (heard.added[:, moving] ** 2).mean(axis=1, keepdims=True).clip(_TINY)
+        away = (observed.added - replayed(fitted, observed, 1, "float64")[:, 0])[:, moving] ** 2
+        lengths = (observed.added[:, moving] ** 2).mean(axis=1, keepdims=True).clip(_TINY)
         # rounding, and an error that all messages share in parts of their length
-        variance = heard.rounded[:, moving] ** 2 + lengths * np.mean(away / lengths)
+        variance = observed.rounded[:, moving] ** 2 + lengths * np.mean(away / lengths)
         messages = student(away / variance, np.log(variance) / 2, 1).sum(axis=1)
         return replace(fitted, messages=messages, errors=len(moving))
-    many = replayed(fitted, heard, times)
+    many = replayed(fitted, observed, times)
     if not np.isfinite(many).all():
         return replace(fitted, messages=np.full(len(many), -np.inf))
     mean = (many := many[..., moving]).mean(axis=1)
@@ -211,11 +211,11 @@ def weighed(fitted: Fitted, heard: Messages, times: int, coordinates: int = 128)
     shrunk = times ** (-1.0 if times <= len(moving) else -2.0)
     away = many - mean[:, None]
     covariance = (1 + 1 / times) / (times - 1) * np.swapaxes(away, 1, 2) @ away
-    own = shrunk * np.einsum("mpp->mp", covariance) + heard.rounded[:, moving] ** 2 + _TINY
+    own = shrunk * np.einsum("mpp->mp", covariance) + observed.rounded[:, moving] ** 2 + _TINY
     root = np.linalg.cholesky((1 - shrunk) * covariance + own[..., None] * np.eye(len(moving)))
     # how far messages are from the mean, all directions alike; and what they answer to a rate that
     # is a little larger, which is a little more of themselves
-    both = np.linalg.solve(root, np.stack([heard.added[:, moving] - mean, mean], axis=2))
+    both = np.linalg.solve(root, np.stack([observed.added[:, moving] - mean, mean], axis=2))
     off = float((both[..., 0] * both[..., 1]).sum() / max((both[..., 1] ** 2).sum(), _TINY))
     squares = ((both[..., 0] - off * both[..., 1]) ** 2).sum(axis=-1)
     volume = np.log(np.einsum("mpp->mp", root)).sum(axis=1)
@@ -233,14 +233,14 @@ def student(squares: Array, root: Array, size: int, freedom: float = 10.0) -> Ar
 
 
 def search(
-    structures: Sequence[Structure], heard: Messages, options: Options = USUAL
+    structures: Sequence[Structure], observed: Messages, options: Options = USUAL
 ) -> list[Fitted]:
     """Recipes ranked by evidence, best first."""
     sizes = [len(y) for y in structures[0].labels]
     # epochs on one message that a recipe may take in an early stage
-    room = options.work / (6 * float(np.mean(sizes)) * heard.sent.shape[1])
-    rows = spread(len(heard.sent), int(np.clip(room / (4 * max(options.epochs)), 1, 6)))
-    few = Messages(*(getattr(heard, each.name)[rows] for each in fields(heard)))
+    room = options.work / (6 * float(np.mean(sizes)) * observed.sent.shape[1])
+    rows = spread(len(observed.sent), int(np.clip(room / (4 * max(options.epochs)), 1, 6)))
+    few = Messages(*(getattr(observed, each.name)[rows] for each in fields(observed)))
     epochs = [e for e in options.epochs if e <= max(1, room / (4 * len(few.sent)))]
     batches = [b for b in options.batches if b is None or b < max(sizes)]
     names = ["SGD", "Adam"]
@@ -253,8 +253,8 @@ def search(
     kept = [*{id(f.structure): f.structure for f in found}.values()][: options.structures]
     found = _near(_fits(product(kept, names, batches), epochs, few, 4), options.near)
     for orders, most in options.stages:
-        orders = int(np.clip(20 * room / len(heard.sent), 16, orders))
-        found = [weighed(f, few if orders == 16 else heard, orders) for f in found]
+        orders = int(np.clip(20 * room / len(observed.sent), 16, orders))
+        found = [weighed(f, few if orders == 16 else observed, orders) for f in found]
         # of those whose odds are even the simplest is named first
         found.sort(key=lambda f: (-round(f.evidence), list(OPTIMISERS).index(f.name)))
         exact = [f for f in found[most:] if certain(f.recipe)]
@@ -263,7 +263,7 @@ def search(
 
 
 def _fits(
-    ways: Iterable[Any], epochs: Sequence[int], heard: Messages, times: int, close: float = 1e-2
+    ways: Iterable[Any], epochs: Sequence[int], observed: Messages, times: int, close: float = 1e-2
 ) -> list[Fitted]:
     """Every way (structure, optimiser and batch size); of epochs more and more as long as more of
     them come closer."""
@@ -273,7 +273,7 @@ def _fits(
         for count in epochs:
             training = {"optimiser": OPTIMISERS[name], "batch_size": batch, "epochs": count}
             recipe = structure.recipe.model_copy(update={**training, "learning_rate": 1e-3})
-            found.append(fit_rate(Fitted(structure, recipe), heard, times, close))
+            found.append(fit_rate(Fitted(structure, recipe), observed, times, close))
             if found[-1].residual > 1.5 * last:
                 break
             last = min(last, found[-1].residual)

@@ -263,9 +263,9 @@ class Program(Spec):
     def makes_model(self) -> bool:
         return type(self).predict is not Program.predict
 
-    def own(self, heard: Sequence[Exchange]) -> Message:
+    def own(self, observed: Sequence[Exchange]) -> Message:
         """The model that a client's answers make without the others'."""
-        return self.following(heard[-1].sent, {"": heard[-1].returned})
+        return self.following(observed[-1].sent, {"": observed[-1].returned})
 
     def alone(self, records: Records, rounds: int, rng: np.random.Generator) -> Message:
         """The model that a client with these records would make by itself."""
@@ -274,21 +274,21 @@ class Program(Spec):
             sent = self.following(sent, {"": self.respond(sent, records, rng)})
         return sent
 
-    def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
+    def measure(self, observed: Sequence[Exchange], candidates: Candidates) -> Measurement:
         """What the exchanges with one client say about which candidate each record is.
 
         The messages may be a stranger's: what does not fit the program is a `FixRecording`. A
         program has this or `equations`.
         """
-        equations = self.equations(heard, candidates)
+        equations = self.equations(observed, candidates)
         assert equations is not None
         return equations.measurement()
 
-    def equations(self, heard: Sequence[Exchange], candidates: Candidates) -> SubsetSums | None:
+    def equations(self, observed: Sequence[Exchange], candidates: Candidates) -> SubsetSums | None:
         """The same as equations that few records enter each, where they are such."""
         return None
 
-    def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
+    def assembled(self, observed: Sequence[Exchange]) -> tuple[Exchange, ...]:
         """Recorded exchanges as the program has them, by our names of the arrays."""
         ours = {theirs: name for name, theirs in self.settings.wire_names.items()}
         return tuple(
@@ -297,7 +297,7 @@ class Program(Spec):
                 sent={ours.get(n, n): a for n, a in one.sent.items()},
                 returned={ours.get(n, n): a for n, a in one.returned.items()},
             )
-            for one in heard
+            for one in observed
         )
 
     def summed(self, clients: int) -> Program:

@@ -71,9 +71,9 @@ def _score_program(case: Case, program: Program) -> Scorer:
     records, client = case.records, case.view.client
     if Releases not in case.view.kinds:
         raise FixData("no release of a single client was heard, so its own model is not asked for")
-    heard = case.view.know(Releases).exchanges
+    observed = case.view.know(Releases).exchanges
     try:
-        own = program.alone(records, len(heard), stream(case.seed, "alone"))
+        own = program.alone(records, len(observed), stream(case.seed, "alone"))
     except FixConfig as error:
         raise FixData(f"client {client!r} cannot make a model alone ({error})") from error
     loss = loss_named("cross_entropy" if program.target.classes else "squared_error")
@@ -89,7 +89,7 @@ def _score_program(case: Case, program: Program) -> Scorer:
         outputs = np.concatenate([program.predict(model, held) for held in elsewhere])
         return np.asarray(loss.chances(outputs).argmax(axis=1) if loss.classes else outputs[:, 0])
 
-    best, shared = losses(own), losses(heard[-1].sent)
+    best, shared = losses(own), losses(observed[-1].sent)
     if best is None:
         raise FixData(f"client {client!r} grows no model alone, so a guess at it is not scored")
     size = max(float(best.mean()), 1e-12)

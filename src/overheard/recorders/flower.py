@@ -49,7 +49,7 @@ def record(
         weight = getattr(strategy, "weighted_by_key", None)
         keys = WEIGHTS if weight is None else (str(weight),)
         listening = _open(grid, path, said, name_by, keys)
-        return listening.during(lambda heard: start(heard, *args, **options))
+        return listening.during(lambda observed: start(observed, *args, **options))
 
     strategy.start = recorded  # type: ignore[method-assign]  # the strategy is otherwise itself
     return strategy
@@ -64,7 +64,7 @@ def record_app(
     @recorded.main()
     def main(grid: Grid, context: Context) -> None:
         listening = _open(grid, path, payload, name_by, WEIGHTS)
-        listening.during(lambda heard: app(heard, context))
+        listening.during(lambda observed: app(observed, context))
 
     return recorded
 
@@ -120,9 +120,9 @@ class ListeningGrid:
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         messages = list(messages)
-        heard = self._before(messages)
+        observed = self._before(messages)
         ids: Iterable[str] = self._inner.push_messages(messages)
-        self._after(messages, heard)
+        self._after(messages, observed)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -134,21 +134,21 @@ class ListeningGrid:
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         messages = list(messages)
-        heard = self._before(messages)
+        observed = self._before(messages)
         replies = _at_hand(self._inner.send_and_receive(messages, timeout=timeout))
-        self._after(messages, heard)
+        self._after(messages, observed)
         self._listener.hear(lambda recorder: self._hear_replies(recorder, replies))
         return replies
 
     def _before(self, messages: list[Message]) -> list[tuple[int, Arrays] | None]:
         """Round and model of each training message; read before the grid may take it apart."""
-        heard: list[tuple[int, Arrays] | None] = []
-        self._listener.hear(lambda r: heard.extend(self._hear_sending(r, m) for m in messages))
-        return heard
+        observed: list[tuple[int, Arrays] | None] = []
+        self._listener.hear(lambda r: observed.extend(self._hear_sending(r, m) for m in messages))
+        return observed
 
-    def _after(self, messages: list[Message], heard: list[tuple[int, Arrays] | None]) -> None:
+    def _after(self, messages: list[Message], observed: list[tuple[int, Arrays] | None]) -> None:
         """Keep each model under the id that the grid has given its message by now."""
-        for message, sent in zip(messages, heard, strict=False):  # none heard: it failed before
+        for message, sent in zip(messages, observed, strict=False):  # none heard: it failed before
             if sent is not None:
                 self._listener.asked(message.metadata.message_id, *sent)
 

@@ -83,17 +83,17 @@ class Recorder:
     def sent(self, number: int, client: str, arrays: Arrays) -> None:
         """The server sent these arrays to a client; to all of them if its name is empty."""
         with self._lock:
-            heard = self._at(number)
-            heard.sent[client and check_client(client)] = _as_arrays(arrays)
+            observed = self._at(number)
+            observed.sent[client and check_client(client)] = _as_arrays(arrays)
 
     def returned(
         self, number: int, client: str, arrays: Arrays, weight: float = float("nan")
     ) -> None:
         """A client returned these arrays; ``weight`` is the record count that it reports."""
         with self._lock:
-            heard = self._at(number)
-            heard.returned[check_client(client)] = _as_arrays(arrays)
-            heard.weights[client] = float(weight)
+            observed = self._at(number)
+            observed.returned[check_client(client)] = _as_arrays(arrays)
+            observed.weights[client] = float(weight)
 
     def aggregated(self, number: int, arrays: Arrays, participants: Iterable[str] | None) -> None:
         """Under secure aggregation: the mean of what the participants returned, and who they were.
@@ -101,9 +101,9 @@ class Recorder:
         Not needed where `returned` is called. ``participants=None``: nobody knows who took part.
         """
         with self._lock:
-            heard = self._at(number)
-            heard.mean = _as_arrays(arrays)
-            heard.participants = None if participants is None else tuple(sorted(participants))
+            observed = self._at(number)
+            observed.mean = _as_arrays(arrays)
+            observed.participants = None if participants is None else tuple(sorted(participants))
 
     def clear(self, what: str, client: str, value: float | str) -> None:
         """Something else that a client's message said in the clear: a metric, a count, a name."""
@@ -158,22 +158,22 @@ class Recorder:
         return self._round
 
     def _write(self) -> None:
-        heard, self._round = self._round, None
-        if heard is None or not (heard.returned or heard.mean is not None):
+        observed, self._round = self._round, None
+        if observed is None or not (observed.returned or observed.mean is not None):
             return
-        self._last = heard.number
-        if heard.returned:
-            self._write_individual(heard)
+        self._last = observed.number
+        if observed.returned:
+            self._write_individual(observed)
         else:
-            self._write_mean(heard)
+            self._write_mean(observed)
 
-    def _write_individual(self, heard: _Round) -> None:
-        returned = {client: heard.returned[client] for client in sorted(heard.returned)}
-        broadcast = heard.sent.get(EVERYBODY)
-        models = {client: heard.sent.get(client, broadcast) for client in returned}
+    def _write_individual(self, observed: _Round) -> None:
+        returned = {client: observed.returned[client] for client in sorted(observed.returned)}
+        broadcast = observed.sent.get(EVERYBODY)
+        models = {client: observed.sent.get(client, broadcast) for client in returned}
         if lacking := [client for client, model in models.items() if model is None]:
             raise FixData(
-                f"round {heard.number}: {lacking[0]!r} returned a model but was sent none; call "
+                f"round {observed.number}: {lacking[0]!r} returned a model but was sent none; call "
                 "`sent` for it, or once for all with an empty name"
             )
         sent = cast(dict[str, Arrays], models)
@@ -181,26 +181,28 @@ class Recorder:
         if all(same_arrays(model, first) for model in sent.values()):
             sent = {EVERYBODY: first}
         if not releases_arrays(self._payload):  # a program's messages are what they are
-            self._settle(heard.number, [*sent.values(), *returned.values()])
-            sent = {c: self._fitted(heard.number, model) for c, model in sent.items()}
-            returned = {c: self._fitted(heard.number, model) for c, model in returned.items()}
-        self._store.round(heard.number, sent.get(EVERYBODY, sent), returned, heard.weights)
+            self._settle(observed.number, [*sent.values(), *returned.values()])
+            sent = {c: self._fitted(observed.number, model) for c, model in sent.items()}
+            returned = {c: self._fitted(observed.number, model) for c, model in returned.items()}
+        self._store.round(observed.number, sent.get(EVERYBODY, sent), returned, observed.weights)
 
-    def _write_mean(self, heard: _Round) -> None:
-        assert heard.mean is not None
-        models, count = list(heard.sent.values()), len(heard.participants or ())
+    def _write_mean(self, observed: _Round) -> None:
+        assert observed.mean is not None
+        models, count = list(observed.sent.values()), len(observed.participants or ())
         if not models or not all(same_arrays(model, models[0]) for model in models) or not count:
             raise FixData(
-                f"round {heard.number}: a mean is only a sum if one model was sent to all (there "
-                f"are {len(models)}) and it is known of how many it is: name the participants"
+                f"round {observed.number}: a mean is only a sum if one model was sent to all "
+                f"(there are {len(models)}) and its clients are known: name the participants"
             )
-        self._settle(heard.number, [models[0], heard.mean])
-        sent, mean = (self._fitted(heard.number, arrays) for arrays in (models[0], heard.mean))
+        self._settle(observed.number, [models[0], observed.mean])
+        sent, mean = (
+            self._fitted(observed.number, arrays) for arrays in (models[0], observed.mean)
+        )
         total = {
             name: count * update_of(self._payload, sent[name], array)
             for name, array in mean.items()
         }
-        self._store.aggregated(heard.number, sent, total, heard.participants)
+        self._store.aggregated(observed.number, sent, total, observed.participants)
 
     def _settle(self, number: int, messages: list[Arrays]) -> None:
         """The first round settles which arrays all messages have, and types wide enough: a

@@ -187,13 +187,13 @@ def _copy_rounds(recording: Recording, recorder: Recorder, clients: Collection[s
     """What went over the links of these clients; a round in which none took part is left out."""
     for entry in recording.rounds:
         wanted = [(way, client) for way, client in entry.spans if not client or client in clients]
-        heard = dict(zip(wanted, recording.messages(entry, wanted), strict=True))
-        back = {client: arrays for (way, client), arrays in heard.items() if way == "returned"}
+        observed = dict(zip(wanted, recording.messages(entry, wanted), strict=True))
+        back = {client: arrays for (way, client), arrays in observed.items() if way == "returned"}
         if not back:
             continue
-        shared = heard.get(("sent", ""), {})
+        shared = observed.get(("sent", ""), {})
         own = {
-            client: arrays for (way, client), arrays in heard.items() if way == "sent" and client
+            client: arrays for (way, client), arrays in observed.items() if way == "sent" and client
         }
         if own and shared:
             own = {c: own.get(c, shared) for c in back}

@@ -428,23 +428,23 @@ class Recording:
     @cached_property
     def clients(self) -> tuple[str, ...]:
         """Every client that returned something or is named in the side knowledge."""
-        heard = {who: None for e in self.rounds for who in e.participants or ()}
+        observed = {who: None for e in self.rounds for who in e.participants or ()}
         listed = self.about.get("clients", [])
         index = self.path / "wire" / INDEX
         if not isinstance(listed, list):
             raise FixRecording(f"{index}: about.clients is {short(listed)}; it must be a list")
-        check("clients", len(listed) + len(heard), index)
+        check("clients", len(listed) + len(observed), index)
         described = dict.fromkeys(check_client(who, index) for who in listed)
-        return tuple(described | heard)
+        return tuple(described | observed)
 
     def link(
         self, client: str
     ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], dict[str, NDArray[Any]], list[float]]:
         """Rounds, models sent, models returned (stacked by name) and weights of one client."""
-        heard = list(self.releases(client))
-        weights = [entry.weights.get(client, np.nan) for entry, _, _ in heard]
-        numbers = np.array([entry.number for entry, _, _ in heard], dtype=np.int64)
-        sent, returned = [one for _, one, _ in heard], [one for _, _, one in heard]
+        observed = list(self.releases(client))
+        weights = [entry.weights.get(client, np.nan) for entry, _, _ in observed]
+        numbers = np.array([entry.number for entry, _, _ in observed], dtype=np.int64)
+        sent, returned = [one for _, one, _ in observed], [one for _, _, one in observed]
         return numbers, _stack(sent), _stack(returned), weights
 
     def releases(self, client: str) -> Iterator[tuple[Round, Arrays, Arrays]]:
@@ -478,13 +478,13 @@ class Recording:
                 )
             singles = [("returned", who) for who in entry.participants or ()]
             wanted = [TOTAL] if entry.aggregated else singles
-            heard = self.messages(entry, [("sent", ""), *wanted])
-            sent = next(heard)
+            observed = self.messages(entry, [("sent", ""), *wanted])
+            sent = next(observed)
             if entry.aggregated:
-                yield entry, sent, next(heard)
+                yield entry, sent, next(observed)
                 continue
             total = {name: np.zeros(array.shape) for name, array in sent.items()}
-            for arrays in heard:
+            for arrays in observed:
                 for name, array in arrays.items():
                     total[name] += update_of(self.payload, sent[name], array)
             yield entry, sent, total

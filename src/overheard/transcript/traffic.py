@@ -119,11 +119,11 @@ class Link(Messages):
                 f"{recording.path} holds sums of updates only, under secure aggregation: there is "
                 "no link to listen to; audit as 'secure-server'"
             )
-        heard, weights = _exchanges(held)
-        rows = [[_flat(recording, message) for message in (e.sent, e.returned)] for e in heard]
+        observed, weights = _exchanges(held)
+        rows = [[_flat(recording, message) for message in (e.sent, e.returned)] for e in observed]
         return cls(
             recording.payload,
-            sealed(np.array([exchange.number for exchange in heard])),
+            sealed(np.array([exchange.number for exchange in observed])),
             sealed(np.stack([sent for sent, _ in rows])),
             sealed(np.stack([returned for _, returned in rows])),
             weights,
@@ -191,13 +191,13 @@ class Sums(SummedMessages):
     """What attacks computed from these sums alone, for those that ask next; gone with the sums."""
 
     @classmethod
-    def of_rounds(cls, clients: tuple[str, ...], heard: Iterable[RoundSum]) -> Self:
+    def of_rounds(cls, clients: tuple[str, ...], observed: Iterable[RoundSum]) -> Self:
         """The rounds, copied one by one into a file that has no name: what was heard need not fit
         in memory, and a view must not lead back to the recording."""
         numbers: list[int] = []
         rows: list[NDArray[np.float64]] = []
         with tempfile.TemporaryFile() as file:
-            for one in heard:
+            for one in observed:
                 row = np.zeros(len(clients))
                 row[one.participants] = 1.0
                 rows.append(row)
@@ -275,8 +275,8 @@ class Releases(Messages):
         summed = bool(recording.rounds) and all(entry.aggregated for entry in recording.rounds)
         if client == EVERYBODY or program is None or summed:
             return None
-        heard, weights = _exchanges(held)
-        return cls(program.assembled(heard), weights)
+        observed, weights = _exchanges(held)
+        return cls(program.assembled(observed), weights)
 
 
 @kind
@@ -304,7 +304,7 @@ class SummedReleases(SummedMessages):
             return None
         if not all(entry.aggregated for entry in recording.rounds):
             return None
-        heard = []
+        observed = []
         for entry, sent, total in recording.aggregates():
             if set(entry.participants or ()) != set(recording.clients):
                 raise ListenLonger(
@@ -312,27 +312,27 @@ class SummedReleases(SummedMessages):
                     "said who; sums of releases are read where all clients are in each"
                 )
             both = (_finite(held, entry.number, m, "to or from all clients") for m in (sent, total))
-            heard.append(Exchange(entry.number, *both))
-        return cls(program.assembled(heard), recording.clients)
+            observed.append(Exchange(entry.number, *both))
+        return cls(program.assembled(observed), recording.clients)
 
 
 def _exchanges(held: Held) -> tuple[list[Exchange], NDArray[np.float64]]:
     """What a client was sent and returned in each round, and the record counts that it reported."""
-    heard, weights = [], []
+    observed, weights = [], []
     for entry, sent, returned in held.recording.releases(held.client):
         ways = ((sent, "sent to"), (returned, "returned by"))
         both = (
             _finite(held, entry.number, message, f"{way} client {held.client!r}")
             for message, way in ways
         )
-        heard.append(Exchange(entry.number, *both))
+        observed.append(Exchange(entry.number, *both))
         weights.append(entry.weights.get(held.client, np.nan))
-    if not heard:
+    if not observed:
         raise ListenLonger(
             f"client {held.client!r} never took part; there is nothing to listen to: record more "
             "rounds or audit another client"
         )
-    return heard, sealed(np.array(weights))
+    return observed, sealed(np.array(weights))
 
 
 def _finite(held: Held, number: int, message: Message, way: str) -> Message:
@@ -352,11 +352,11 @@ def _flat(recording: Recording, message: Message) -> NDArray[Any]:
     recipe = recipe_of(recording)
     idle = recipe.model.idle if recipe else ()
     arrays = {name: array for name, array in message.items() if name not in idle}
-    heard = {name: array.shape for name, array in arrays.items()}
-    declared = dict(recipe.model.layout() if recipe else heard.items())
-    if declared != heard:
+    observed = {name: array.shape for name, array in arrays.items()}
+    declared = dict(recipe.model.layout() if recipe else observed.items())
+    if declared != observed:
         raise FixRecording(
-            f"{recording.path}: the messages carry {heard} but the declared model has {declared}; "
-            "they come from a different model, or the recipe's wire_names are wrong"
+            f"{recording.path}: the messages carry {observed} but the declared model has "
+            f"{declared}; they come from a different model, or the recipe's wire_names are wrong"
         )
     return np.concatenate([arrays[name].reshape(-1) for name in declared])

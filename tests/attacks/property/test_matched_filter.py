@@ -83,7 +83,7 @@ def test_nobody_is_an_answer(asked: Asked) -> None:
     assert none.probabilities == pytest.approx(np.full(20, 0.1))
 
 
-def heard(view, keep) -> Sums:
+def observed(view, keep) -> Sums:
     sums = view.know(Sums)
     return Sums.of_rounds(sums.clients, (keep(one) for one in sums))
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_told(asked: Asked) -> None:
         return replace(one, participants=np.arange(5))
 
     with pytest.raises(ChooseAnotherAttack, match="same 5 of 20"):
-        launch(QUICK, view.knowing(heard(view, always)), 0)
+        launch(QUICK, view.knowing(observed(view, always)), 0)
     few = AuxiliaryData(auxiliary.records.take(np.arange(9)), auxiliary.labels[:9])
     with pytest.raises(FixData, match="9 auxiliary records"):
         launch(QUICK, view.knowing(few), 0)

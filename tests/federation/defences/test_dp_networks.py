@@ -34,19 +34,19 @@ def updates(path: Path, noise: float, **training: Any) -> tuple[Recording, np.nd
     run = Recording.open(simulate(ready, path))
     client = run.clients[0]
     _, sent, returned, weights = run.link(client)
-    heard = np.concatenate([(sent[k][0] - returned[k][0]).ravel() for k in sent])
-    return run, heard, update_noise(ready.recipe, int(weights[0]))
+    observed = np.concatenate([(sent[k][0] - returned[k][0]).ravel() for k in sent])
+    return run, observed, update_noise(ready.recipe, int(weights[0]))
 
 
 @pytest.mark.parametrize("training", [{}, {"batch_size": 4, "epochs": 2}])
 def test_what_is_heard_carries_the_noise(tmp_path: Path, training: dict[str, Any]) -> None:
     pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
-    run, heard, sd = updates(tmp_path / "a", 300.0, **training)
-    assert heard.std() == pytest.approx(sd, rel=0.15)
+    run, observed, sd = updates(tmp_path / "a", 300.0, **training)
+    assert observed.std() == pytest.approx(sd, rel=0.15)
     promise = run.side("PrivacyBudget")[run.clients[0]]
     assert 0 < promise["epsilon"] < promise["changed"] < 1
     _, again, _ = updates(tmp_path / "b", 300.0, **training)
-    np.testing.assert_array_equal(heard, again)
+    np.testing.assert_array_equal(observed, again)
     _, still, _ = updates(tmp_path / "c", 0.0, **training)
     steps = 6 if training else 1
     assert np.linalg.norm(still) <= 0.1 * 0.01 * steps * 12 / 4

@@ -109,23 +109,23 @@ def test_a_column_that_never_varies_may_be_rounding_errors_to_its_client():
     """Its client took the mean of equal numbers from each, which need not leave zeros."""
     program, records = newton("logistic", ridge=1.0), records_for("logistic")
     theirs = Records({**records.columns, "c": np.full(40, 1.4e-14)})
-    heard = [Exchange(0, program.first(), program.respond(program.first(), theirs, RNG))]
+    observed = [Exchange(0, program.first(), program.respond(program.first(), theirs, RNG))]
     known = {**records.columns, "c": np.zeros(40)}
     truth = np.eye(2)[records["s"].astype(int)]
-    measurement = program.measure(heard, candidates(Records(known)))
+    measurement = program.measure(observed, candidates(Records(known)))
     assert measurement.misfit < 1e3
     other = Records({**known, "a": known["a"] + 1e-9})
-    wrong = program.measure(heard, candidates(other))
+    wrong = program.measure(observed, candidates(other))
     assert wrong.chi2_per_equation(truth) > 1e6 * measurement.chi2_per_equation(truth)
 
 
 def measured(program, records, rounds=3) -> tuple[Measurement, np.ndarray]:
-    sent, heard = program.first(), []
+    sent, observed = program.first(), []
     for number in range(rounds):
         returned = program.respond(sent, records, RNG)
-        heard.append(Exchange(number, sent, returned))
+        observed.append(Exchange(number, sent, returned))
         sent = program.following(sent, {"only": returned})
-    return program.measure(heard, candidates(records)), records["s"].astype(int)
+    return program.measure(observed, candidates(records)), records["s"].astype(int)
 
 
 def test_other_names_shapes_and_places_say_the_same():

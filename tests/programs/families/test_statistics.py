@@ -59,12 +59,12 @@ def program(tables, records=None, **more):
 
 
 def heard_from(made, records, rounds=1):
-    sent, heard = made.first(), []
+    sent, observed = made.first(), []
     for number in range(rounds):
         returned = made.respond(sent, records, RNG)
-        heard.append(Exchange(number, sent, returned))
+        observed.append(Exchange(number, sent, returned))
         sent = made.following(sent, {"only": returned})
-    return heard
+    return observed
 
 
 def candidates_of(records):
@@ -126,8 +126,8 @@ def test_released_tables_leave_what_listing_every_answer_leaves(tables, defence,
     """Suppressed, rounded or not: bounds that the truth meets, and the posterior of all answers."""
     records = some_records(rows, seed)
     made = program(tables, **defence)
-    heard, candidates = heard_from(made, records), candidates_of(records)
-    equations = made.equations(heard, candidates)
+    observed, candidates = heard_from(made, records), candidates_of(records)
+    equations = made.equations(observed, candidates)
     left = equations.given(records["s"].astype(int)).residual
     assert (np.abs(left) <= equations.half_width).all()
     found, state = decode_subset_sums(equations), Conditioning(equations, Options())
@@ -135,7 +135,7 @@ def test_released_tables_leave_what_listing_every_answer_leaves(tables, defence,
     for answer in product((0, 1), repeat=rows):
         other = Records({**records.columns, "s": np.array(answer, dtype=float)})
         (again,) = heard_from(made, other)
-        if all((again.returned[n] == a).all() for n, a in heard[0].returned.items()):
+        if all((again.returned[n] == a).all() for n, a in observed[0].returned.items()):
             sames.append(answer)
     p = np.mean(sames, axis=0)
     np.testing.assert_allclose(found.posterior.probabilities[:, 1], p, atol=1e-9)
@@ -218,10 +218,10 @@ def test_settings_that_do_not_fit_are_refused_by_name(tmp_path, tables, more, sa
 )
 def test_messages_of_another_program_are_refused_in_a_line(change):
     made, records = program([{"by": ["s"]}]), some_records()
-    heard = [Exchange(3, made.first(), change)]
+    observed = [Exchange(3, made.first(), change)]
     for ask in (made.measure, made.equations):
         with pytest.raises(FixRecording, match="round 3: "):
-            ask(heard, candidates_of(records))
+            ask(observed, candidates_of(records))
 
 
 def test_recorded_tables_may_have_other_names_and_come_one_by_one():
@@ -234,10 +234,10 @@ def test_recorded_tables_may_have_other_names_and_come_one_by_one():
         {"histogram/people/s": whole["0.counts"], "count": np.array(3)},
         {"sum/people/x": whole["1.numbers"].reshape(())},
     )
-    heard = made.assembled([Exchange(number, {}, one) for number, one in enumerate(said)])
-    assert [made.distance(one.returned, whole) for one in heard] == [0, 0]
+    observed = made.assembled([Exchange(number, {}, one) for number, one in enumerate(said)])
+    assert [made.distance(one.returned, whole) for one in observed] == [0, 0]
     once = plain.measure([Exchange(0, plain.first(), whole)], candidates_of(records))
-    assert made.measure(heard, candidates_of(records)).rank == once.rank
+    assert made.measure(observed, candidates_of(records)).rank == once.rank
     with pytest.raises(FixRecording, match="no table of the program"):
         made.measure(made.assembled([Exchange(0, {}, {"x": np.zeros(2)})]), candidates_of(records))
 

@@ -125,10 +125,10 @@ def test_messages_of_another_program_are_refused_in_a_line(federation, returned)
     program = program_in(federation)
     sent = {MODEL: np.zeros(0, dtype=np.uint8)}
     records = federation.truth()["0"]
-    heard = [Exchange(4, sent, returned)]
+    observed = [Exchange(4, sent, returned)]
     for read in (
-        lambda: program.equations(heard, Candidates(records, ({}, {}), len(records))),
-        lambda: program.own(heard),
+        lambda: program.equations(observed, Candidates(records, ({}, {}), len(records))),
+        lambda: program.own(observed),
     ):
         with pytest.raises(FixRecording) as refused:
             read()
@@ -143,8 +143,8 @@ def test_lists_of_new_models_are_joined_to_what_went_before(federation):
     both = {f"models.{k}": one[2][MODEL] for k, one in enumerate((first, other))}
     nothing = {"nothing": np.zeros(0, dtype=np.uint8)}
     whole = program.following(program.first(), {"0": first[2], "1": other[2]})
-    heard = [Exchange(1, nothing, first[2]), Exchange(2, both, first[2])]
-    begun, joined = program.assembled(heard)
+    observed = [Exchange(1, nothing, first[2]), Exchange(2, both, first[2])]
+    begun, joined = program.assembled(observed)
     assert begun.sent == nothing
     np.testing.assert_array_equal(joined.sent[MODEL], whole[MODEL])
     broken = b'{"learner": {}}', first[2][MODEL].tobytes().replace(b"iteration_indptr", b"gone")
@@ -165,9 +165,9 @@ def test_descriptions_that_contradict_themselves_are_refused(federation):
 
 
 def test_rounds_without_an_answer_are_left_out(federation):
-    heard = observe(federation, EAVESDROPPER, attribute("s"), "0").know(Releases).exchanges
-    nothing = dataclasses.replace(heard[1], returned={MODEL: np.zeros(0, dtype=np.uint8)})
-    assert len(read_exchanges([heard[0], nothing, heard[2]])) == 2
+    observed = observe(federation, EAVESDROPPER, attribute("s"), "0").know(Releases).exchanges
+    nothing = dataclasses.replace(observed[1], returned={MODEL: np.zeros(0, dtype=np.uint8)})
+    assert len(read_exchanges([observed[0], nothing, observed[2]])) == 2
     assert isinstance(federation.truth()["0"], Records)
 
 

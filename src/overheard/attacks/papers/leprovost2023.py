@@ -98,13 +98,13 @@ def last_layer(view: View, recipe: Recipe) -> LastLayer:
     if recipe.model.linear:
         raise ChooseAnotherAttack("needs a hidden layer: the last layer's inputs are its features")
     known = outside(view, recipe)
-    heard = gradients(view.know(Link), recipe)
-    outputs, rows = output_rows(recipe, heard.models[-1], known.inputs)
+    observed = gradients(view.know(Link), recipe)
+    outputs, rows = output_rows(recipe, observed.models[-1], known.inputs)
     last = rows.output_layer
     ones = np.ones((len(known.labels), int(last.bias)))
     features = np.column_stack([last.inputs, ones]).astype(np.float64)
     matrix = known.mean(features).T * (known.counts > 0)
-    total = heard.means[-1, -features.shape[1] :] * known.size / 2
+    total = observed.means[-1, -features.shape[1] :] * known.size / 2
     residuals = outputs - known.labels
     return LastLayer(known, features, residuals, matrix, known.mean(outputs), total)
 
@@ -158,8 +158,8 @@ class SingleRecord:
 
     def __call__(self, view: View, rng: np.random.Generator) -> LabelValues:
         recipe, link = view.know(LocalTraining).recipe, view.know(Link)
-        heard = gradients(link, recipe)
-        shape = output_rows(recipe, heard.models[0], np.zeros((1, recipe.model.inputs)))[1]
+        observed = gradients(link, recipe)
+        shape = output_rows(recipe, observed.models[0], np.zeros((1, recipe.model.inputs)))[1]
         last = shape.output_layer
         if not last.bias:
             raise ChooseAnotherAttack("the formula needs the last layer's bias; there is none")
@@ -168,7 +168,7 @@ class SingleRecord:
             raise ChooseAnotherAttack(
                 f"the formula is for one record; the client has {sizes.max():g}"
             )
-        slopes, noises = heard.means[:, -1], heard.noise[:, -1] + np.finfo(np.float64).tiny
+        slopes, noises = observed.means[:, -1], observed.noise[:, -1] + np.finfo(np.float64).tiny
         best = int(np.argmax(np.abs(slopes) / noises))
         slope, noise = float(slopes[best]), float(noises[best])
         if abs(slope) <= noise:
@@ -177,11 +177,11 @@ class SingleRecord:
                 "label, and nothing shows which it is"
             )
         # one output: its weights, then its bias
-        weight, bias = heard.models[best, -last.width : -1], heard.models[best, -1]
-        features = heard.means[best, -last.width : -1] / slope
+        weight, bias = observed.models[best, -last.width : -1], observed.models[best, -1]
+        features = observed.means[best, -last.width : -1] / slope
         label = float(weight @ features + bias - slope / 2)
         # rounding of either gradient moves the features, and with them the prediction
-        unsure = heard.noise[best, -last.width : -1] ** 2 + (features * noise) ** 2
+        unsure = observed.noise[best, -last.width : -1] ** 2 + (features * noise) ** 2
         sd = float(np.sqrt(weight**2 @ unsure) / abs(slope) + noise / 2)
         target = recipe.target
         return LabelValues(

@@ -79,7 +79,7 @@ class Matching:
     labels: Tensor | None
     candidates: Tensor
     thetas: Tensor
-    heard: Tensor
+    observed: Tensor
 
     def virtual(self, rounds: Tensor, shares: Tensor, classes: Tensor | None = None) -> Tensor:
         """Equation (3): gradients (len(rounds), P) at the virtual inputs X'.
@@ -121,8 +121,8 @@ def matching(view: View) -> Matching:
         )
     people = candidates.shape[1]
     steps = recipe.rate * recipe.local_steps(people)
-    sent, heard = link.sent.astype(np.float64), link.updates() / steps
-    numbers = (torch.from_numpy(x) for x in (candidates, sent, heard))
+    sent, observed = link.sent.astype(np.float64), link.updates() / steps
+    numbers = (torch.from_numpy(x) for x in (candidates, sent, observed))
     return Matching(view, network(recipe), labels, *numbers)
 
 
@@ -131,16 +131,16 @@ def cosine_distance(problem: Matching, found: Rows, rounds: Tensor) -> Tensor:
     import torch
 
     virtual = problem.virtual(rounds, *found)
-    cosines = torch.nn.functional.cosine_similarity(virtual, problem.heard[rounds], dim=1)
+    cosines = torch.nn.functional.cosine_similarity(virtual, problem.observed[rounds], dim=1)
     return 1 - cosines.mean()
 
 
 def squared_distance(problem: Matching, found: Rows, rounds: Tensor) -> Tensor:
     """Zhu et al. 2019: the squared distance of virtual and heard gradients, summed over epochs and
     relative to the squared length of those heard."""
-    heard = problem.heard[rounds]
-    size = (heard**2).sum().clamp_min(np.finfo(float).tiny)
-    return ((problem.virtual(rounds, *found) - heard) ** 2).sum() / size
+    observed = problem.observed[rounds]
+    size = (observed**2).sum().clamp_min(np.finfo(float).tiny)
+    return ((problem.virtual(rounds, *found) - observed) ** 2).sum() / size
 
 
 def search(
@@ -275,8 +275,8 @@ class CosMatching(AttributeSearch):
     expected: bool = False
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        heard = len(view.know(Link))
-        return self.matched(view, [phase(heard, name) for name in self.phases], rng)
+        observed = len(view.know(Link))
+        return self.matched(view, [phase(observed, name) for name in self.phases], rng)
 
     def matched(self, view: View, options: Choices, rng: np.random.Generator) -> AttributeValues:
         """Algorithm 1 for every choice of rounds and gamma: Softmax(X_s / gamma), changed by Adam
@@ -389,7 +389,7 @@ def members_attribute(
 # --- section 4.2: the choices of epochs ----------------------------------------------------------
 
 
-def phase(heard: int, name: str) -> Rounds:
+def phase(observed: int, name: str) -> Rounds:
     """lyu2021's choices of epochs (section 4.2, Table 7), as far as they were heard; the paper
     counts from one."""
     choices = {
@@ -397,18 +397,18 @@ def phase(heard: int, name: str) -> Rounds:
         "pre2": np.arange(2),
         "pre5": np.arange(5),
         "gap10": np.array([10, 20, 30, 40, 50]) - 1,
-        "last5": np.arange(max(heard - 5, 0), heard),
+        "last5": np.arange(max(observed - 5, 0), observed),
     }
     if name not in choices:
         raise FixConfig(f"unknown phase {name!r}; known: {', '.join(choices)}")
-    kept = choices[name][choices[name] < heard]
+    kept = choices[name][choices[name] < observed]
     return kept if len(kept) else np.arange(1)
 
 
-def grid(heard: int, last: tuple[int, ...], step: tuple[int, ...]) -> Choices:
+def grid(observed: int, last: tuple[int, ...], step: tuple[int, ...]) -> Choices:
     """driouich2022's choices (Tables 7 and 8): rounds {0, step, 2 step, ..., last}, as far as they
     were heard, without repetitions."""
-    choices = {tuple(range(0, min(a + 1, heard), b)) for a in last for b in step}
+    choices = {tuple(range(0, min(a + 1, observed), b)) for a in last for b in step}
     return [np.array(c, dtype=np.int64) for c in sorted(choices, key=lambda c: (len(c), c))]
 
 

@@ -135,7 +135,7 @@ class App(Program):
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
         return {n: np.mean([one[n] for one in returned.values()], axis=0) for n in sent}
 
-    def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
+    def measure(self, observed: Sequence[Exchange], candidates: Candidates) -> Measurement:
         tables = [table for table in candidates.tables if table is not None]
         if len(tables) < len(candidates.tables):
             raise ChooseAnotherAttack(
@@ -149,7 +149,7 @@ class App(Program):
                 f"{records:,} records of {len(tables)} candidates take {once:,} replays of the "
                 f"app's own training, more than {options.replays:,}; audit smaller clients"
             )
-        some = heard[: options.replays // once]
+        some = observed[: options.replays // once]
         rounds = [self._columns(one, tables, options, rng) for one in some]
         features, total, noise = (
             np.concatenate(part, axis=-1) for part in zip(*rounds, strict=True)

@@ -180,12 +180,12 @@ class Newton(Program):
         exponential = FAMILIES[self.settings.likelihood].positive is not None
         return (_exp(eta) if exponential else eta)[:, None]
 
-    def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
+    def measure(self, observed: Sequence[Exchange], candidates: Candidates) -> Measurement:
         d, full, present = self.size, candidates.filled, candidates.present[:, None, None]
-        room(d * (d + 3) // 2 * len(heard), candidates.records, len(full))
+        room(d * (d + 3) // 2 * len(observed), candidates.records, len(full))
         designs = [self._design(table) for table in full]
         rounds: list[tuple[Array, Array, Array]] = []
-        for one in heard:
+        for one in observed:
             sent = expected(one.sent, "coefficients", (d,), one.number)
             features = np.stack([self._terms(*design, sent) for design in designs]) * present
             total = np.concatenate(self._both(one.returned, one.number))
@@ -195,7 +195,7 @@ class Newton(Program):
             rounds.append((features, total, noise))
         return measured(*(np.concatenate(part, axis=-1) for part in zip(*rounds, strict=True)))
 
-    def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
+    def assembled(self, observed: Sequence[Exchange]) -> tuple[Exchange, ...]:
         """With vectors for matrices of one column, and the upper triangle of a whole Hessian."""
         d = self.size
 
@@ -203,7 +203,7 @@ class Newton(Program):
             made = {n: a[:, 0] if a.shape == (d, 1) else a for n, a in message.items()}
             return {n: a[np.triu_indices(d)] if a.shape == (d, d) else a for n, a in made.items()}
 
-        whole = super().assembled(heard)
+        whole = super().assembled(observed)
         return tuple(replace(x, sent=flat(x.sent), returned=flat(x.returned)) for x in whole)
 
     def _both(self, message: Message, number: int) -> tuple[Array, Array]:

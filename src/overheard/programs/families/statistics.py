@@ -188,11 +188,11 @@ class Statistics(Program):
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
         return {"release": np.asarray(sent["release"]) + 1}
 
-    def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
+    def assembled(self, observed: Sequence[Exchange]) -> tuple[Exchange, ...]:
         """With an axis where a table is one number."""
         return tuple(
             replace(one, returned={name: np.atleast_1d(a) for name, a in one.returned.items()})
-            for one in super().assembled(heard)
+            for one in super().assembled(observed)
         )
 
     def summed(self, clients: int) -> Program:
@@ -210,17 +210,17 @@ class Statistics(Program):
         said = {name: array for name, array in returned.items() if name in repeated}
         return distance(said, {n: repeated[n] for n in said}) if said else float("inf")
 
-    def equations(self, heard: Sequence[Exchange], candidates: Candidates) -> SubsetSums:
+    def equations(self, observed: Sequence[Exchange], candidates: Candidates) -> SubsetSums:
         """Of every table of every release; which of them a round holds may differ."""
         made = {table: self._terms(table, candidates) for table in self.settings.tables}
         found = [
             self._equations(one, place, table, *made[table])
-            for one in heard
+            for one in observed
             for place, table in enumerate(self.settings.tables)
             if not {f"{place}.counts", f"{place}.numbers"}.isdisjoint(one.returned)
         ]
         if not found:
-            have = sorted({name for one in heard for name in one.returned})
+            have = sorted({name for one in observed for name in one.returned})
             raise FixRecording(
                 f"no table of the program is among the arrays {short(have)}; it comes from another "
                 "program, or the description (its wire_names?) is wrong"

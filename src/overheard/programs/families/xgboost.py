@@ -144,21 +144,21 @@ class Trees(Program):
             )
         return _message(models[0])
 
-    def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
+    def assembled(self, observed: Sequence[Exchange]) -> tuple[Exchange, ...]:
         """With the whole model that each round began with; refused unless every model can be read.
         FLARE's bagging sends only what is new, a list of the models that all clients returned
         before (arrays ``name.0``, ``name.1``)."""
         whole, found = b"", []
-        for one in super().assembled(heard):
+        for one in super().assembled(observed):
             new = [a.tobytes() for n, a in one.sent.items() if _NUMBERED.search(n)]
             whole = _joined(whole, new, one.number) if new else b""
             found.append(replace(one, sent=_message(whole)) if new else one)
         read_exchanges(found)
         return tuple(found)
 
-    def own(self, heard: Sequence[Exchange]) -> Message:
+    def own(self, observed: Sequence[Exchange]) -> Message:
         """Its own trees (bagging), or the model that it passed on."""
-        returned = [(model_bytes(one.returned, one.number), one.number) for one in heard]
+        returned = [(model_bytes(one.returned, one.number), one.number) for one in observed]
         whole = b""
         for raw, number in returned if self.settings.aggregation == "bagging" else returned[-1:]:
             whole = _joined(whole, [raw] if raw else [], number)
@@ -173,12 +173,12 @@ class Trees(Program):
         exponential = self.settings.objective in ("count:poisson", "reg:gamma")
         return np.exp(margin) if exponential else margin
 
-    def equations(self, heard: Sequence[Exchange], candidates: Candidates) -> SubsetSums:
+    def equations(self, observed: Sequence[Exchange], candidates: Candidates) -> SubsetSums:
         room(self.encoding.width, candidates.records, len(candidates.tables))
         full = candidates.filled
         inputs = np.stack([encode(self.encoding, table) for table in full], dtype=np.float32)
         labels = np.stack([self.target.encode(table) for table in full], dtype=np.float32)
-        models = read_exchanges(heard)
+        models = read_exchanges(observed)
         return tree_equations(models, inputs, labels, candidates.present, self.settings)
 
     def distance(self, returned: Message, repeated: Message) -> float:
@@ -195,13 +195,13 @@ class Trees(Program):
         return largest_difference(one, other, OPTIONS.same)
 
 
-def read_exchanges(heard: Sequence[Exchange]) -> Models:
+def read_exchanges(observed: Sequence[Exchange]) -> Models:
     """The models of every round, read and checked; rounds in which nothing came back are left
     out."""
-    sent = [model_bytes(one.sent, one.number) for one in heard]
+    sent = [model_bytes(one.sent, one.number) for one in observed]
     models = read_growing(sent, "the model sent in round")
     found = []
-    for one, model in zip(heard, models, strict=True):
+    for one, model in zip(observed, models, strict=True):
         raw = model_bytes(one.returned, one.number)
         if raw:
             back = read_model(raw, f"the model returned in round {one.number}")
