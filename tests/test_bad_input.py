@@ -118,7 +118,7 @@ def test_verify_names_the_broken_file(workplace: Any) -> None:
     [
         (["--threat", "eavesdroper"], ["unknown threat model 'eavesdroper'", "'eavesdropper'?"]),
         (["--attack", "max_entropi"], ["unknown attack 'max_entropi'", "mean 'max_entropy'?"]),
-        (["--client", "site 9"], ["no client 'site 9'", "the clients are site 0, site 1"]),
+        (["--client", "site 9"], ["no client 'site 9'", "there are site 0, site 1"]),
         (["--target", "x0"], ["no target 'x0'", "it has attribute.s, local_model"]),
         (["--thret", "server"], ["No such option", "'--threat'", "See `overheard audit --help`"]),
         (["--seed", "many"], ["--seed", "'many'", "See `overheard audit --help`"]),

@@ -42,7 +42,7 @@ LAUNCHED = """
 import sys
 from pathlib import Path
 import numpy as np
-from federations import FAMILIES, heard, quick
+from federations import FAMILIES, observed, quick
 from overheard.transcript.knowledge import Link
 from overheard.transcript.store import Recording
 from overheard.transcript.view import launch
@@ -51,10 +51,10 @@ _, runs, again, *asked = sys.argv
 found = {}
 for name in asked:
     family = FAMILIES[name]
-    view = heard(family, Recording.open(Path(runs) / name))
+    view = observed(family, Recording.open(Path(runs) / name))
     for attack in family.attacks:
         found[f"{name}: {attack}"] = launch(quick(attack), view, 3).probabilities
-    made = heard(family, family.made(Path(again) / name))
+    made = observed(family, family.made(Path(again) / name))
     found[f"{name}: messages"] = made.know(Link).returned
 np.savez(again, **found)
 """

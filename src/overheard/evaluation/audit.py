@@ -184,8 +184,7 @@ def audit(
     if recipe is None:
         raise FixConfig(f"{path}: has no training recipe, without which nothing is scored")
     if unknown := set(names := tuple(clients or recording.clients)) - set(recording.clients):
-        them = ", ".join(recording.clients)
-        raise FixConfig(f"no client {min(unknown)!r}; the clients are {them}")
+        raise FixConfig(f"no client {min(unknown)!r}; there are {', '.join(recording.clients)}")
     given, keys = tuple(attacks or ()), tuple(targets or ())
     asked = Asked(
         recording,
@@ -248,6 +247,8 @@ def _attacked(asked: Asked) -> list[Scored | Skipped | Failed]:
     count = sum(len(attacking.get(t.question, [])) for t, _ in steps)
     check("outcomes", count, recording.path, FixConfig)
     outcomes: list[Scored | Skipped | Failed] = []
+    # read before anything is said, as it may be missing
+    truth = asked.truth if any(c in recording.clients for _, c in steps) else {}
     for done, (target, client) in enumerate(steps):
         step, attacks = f"{target.key} of {client or ALL_CLIENTS}", attacking.get(target.question)
         options.progress(step, done, len(steps))
@@ -257,7 +258,7 @@ def _attacked(asked: Asked) -> list[Scored | Skipped | Failed]:
             outcomes += [one for found in known if found for one in found]
             continue
         try:
-            if client in recording.clients and client not in asked.truth:
+            if client in recording.clients and client not in truth:
                 raise FixData(UNSCORED)
             view, scorer = asked.case(target, client)
         except (ListenLonger, FixData) as error:

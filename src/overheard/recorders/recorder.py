@@ -192,7 +192,7 @@ class Recorder:
         if not models or not all(same_arrays(model, models[0]) for model in models) or not count:
             raise FixData(
                 f"round {observed.number}: a mean is only a sum if one model was sent to all "
-                f"(there are {len(models)}) and its clients are known: name the participants"
+                f"(there are {len(models)}), and known of how many it is: name the participants"
             )
         self._settle(observed.number, [models[0], observed.mean])
         sent, mean = (
