@@ -144,8 +144,7 @@ def take_demo() -> None:
 
 def demo_page() -> str:
     """The demo's report, as `overheard demo` writes it."""
-    *others, last = demo_audits()
-    return render(last, beside=others)
+    return render(demo_audits()[-1])
 
 
 def page_hash(page: str) -> str:

@@ -158,7 +158,7 @@ def test_nothing_is_overwritten(workplace: Any) -> None:
     ("content", "expected"),
     [
         (None, ["audit.json: cannot be read", "`overheard audit` writes"]),
-        ('{"version": 1}', ["audit.json: is not an audit: version:", "reads 4 only"]),
+        ('{"version": 1}', ["audit.json: is not an audit: version:", "reads 5 only"]),
         (b"\xff", ["audit.json: is not an audit"]),
     ],
 )

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from scripts import load
 
-from overheard.evaluation.detection import Detection, Suspect
 from overheard.evaluation.record import Audit
 from overheard.foreign.shown import visible, visible_json
 from overheard.report import render
@@ -95,7 +94,7 @@ class Seen(HTMLParser):
 def test_the_page_holds_no_script_but_ours(evil_audit: Path) -> None:
     audit = Audit.model_validate_json(evil_audit.read_bytes())
     seen, clean = Seen(), Seen()
-    seen.feed(render(audit, beside=[audit]))
+    seen.feed(render(audit))
     source = ROOT / "docs" / "assets" / "demo" / "network.json"
     clean.feed(render(Audit.model_validate_json(source.read_bytes())))
     assert seen.acting == clean.acting == []
@@ -107,7 +106,7 @@ def test_the_page_holds_no_script_but_ours(evil_audit: Path) -> None:
 def test_the_markdown_holds_no_link_image_or_html(evil_audit: Path) -> None:
     from markdown_it import MarkdownIt
 
-    text = render_markdown(Audit.model_validate_json(evil_audit.read_bytes()), show_records=True)
+    text = render_markdown(Audit.model_validate_json(evil_audit.read_bytes()))
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
     kinds = {t.type for t in tokens} | {c.type for t in tokens for c in t.children or []}
     assert "table_open" in kinds
@@ -120,7 +119,7 @@ def test_the_markdown_holds_no_link_image_or_html(evil_audit: Path) -> None:
     for bare in ("http://", "www.evil", "me@evil", "javascript:o"):  # made links by some readers
         assert bare not in outside
     clean = ROOT / "docs" / "assets" / "demo" / "network.json"
-    usual = render_markdown(Audit.model_validate_json(clean.read_bytes()), show_records=True)
+    usual = render_markdown(Audit.model_validate_json(clean.read_bytes()))
     expected = _headings(MarkdownIt("commonmark").enable("table").parse(usual))
     found = _headings(tokens)
     assert [tag for tag, _ in found].count("h1") == 1
@@ -133,22 +132,15 @@ def _headings(tokens: list[Any]) -> list[tuple[str, str]]:
 
 
 def test_pictures_hold_names_as_text() -> None:
-    from overheard.report.svg import suspects as draw_suspects
-    from overheard.sweep.frontier import Point
+    from overheard.report.advice import Point
     from overheard.sweep.frontier import draw as draw_frontier
 
     evil = visible("</text><script>owned=1</script>$\\frac{h}$ &lt;i \x1b[31m")
-    suspect = Suspect(client=evil, probability=0.5, accused=True, rounds=1, curve=(0.1, 0.5))
-    found = Detection(
-        recording=evil, property=evil, attack=evil, rounds=1, seconds=0,
-        seed=0, suspects=(suspect,),
-    )  # fmt: skip
     point = Point(evil, 1.0, (), evil, evil, 0.1, 0.0, None, 0.5, 0.0, evil, 1, 0)
-    for picture in (draw_suspects(found), draw_frontier([point], evil)):
-        root = ET.fromstring(picture)
-        names = {element.tag.rpartition("}")[2] for element in root.iter()}
-        assert not names & {"script", "a", "image", "foreignObject"}
-        assert "frac" in picture
+    picture = draw_frontier([point], evil)
+    names = {element.tag.rpartition("}")[2] for element in ET.fromstring(picture).iter()}
+    assert not names & {"script", "a", "image", "foreignObject"}
+    assert "frac" in picture
 
 
 @pytest.fixture

@@ -200,12 +200,12 @@ def _tried(each: Cell) -> Settings:
     who = {"attacks": ["max_entropy"], "clients": ["site 5"], "seeds": [each.seed]}
     (one,) = cells(parse_sweep(who | asked))
     found = run_cell(one)
-    if "error" in found:
-        raise ValueError(found["error"])
-    (row,) = found["findings"]
-    values = {"lift": max(row["lift"], 0.0), "utility": found["utility"]}
-    values |= {"utility is": found["utility_is"], "flagged": row["flagged"]}
-    values |= {} if row["bits_gained"] is None else {"bits": row["bits_gained"]}
+    if found.error:
+        raise ValueError(found.error)
+    (row,) = found.findings
+    values: Settings = {"lift": max(row.lift or 0.0, 0.0), "utility": found.utility}
+    values |= {"utility is": found.utility_is, "flagged": row.flagged}
+    values |= {"bits": row.details["bits_gained"]} if "bits_gained" in row.details else {}
     if noise := setting.get("strength"):
         rounds = base["training"]["rounds"]
         values["epsilon"] = sampled_gaussian_changed(noise, 1.0, rounds, DELTA)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from experiments.robustness.promises import Promise, total, tried
 from experiments.runner import Cell, Experiment, Result, cell
-from overheard.evaluation.compare import Guessed, Hits, about, compare
+from overheard.evaluation.compare import compare
 from overheard.evaluation.decision import clustered_interval, share_interval
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Run
 
@@ -30,8 +30,7 @@ class World:
     """``rise``: of the share guessed right, on average; ``spread``: standard deviation of a
     client's own change, half of whose variance is luck of the first audit; ``straggler``: one
     client's change is this much more or less, at random; ``same``: share of records on which the
-    two audits' luck is the same; ``attacks``: how many, of which the strongest counts; ``kept``:
-    whether hits were kept, so that records are paired."""
+    two audits' luck is the same; ``attacks``: how many, of which the strongest counts."""
 
     what: str
     rise: float = 0.0
@@ -43,7 +42,6 @@ class World:
     same: float = 0.7
     attacks: int = 1
     secrets: int = 1
-    kept: bool = True
     asked: bool = True
 
 
@@ -52,47 +50,34 @@ ALONE = World("", clients=1, records=300)
 
 
 def _six(what: str, rise: float, **more: Any) -> World:
-    by = "by record" if more.get("kept", True) else "by client"
-    return World(f"{what}, {SIX}, {by}", rise, **more)
+    return World(f"{what}, {SIX}", rise, **more)
 
 
 RISEN = (
     _six("a rise of 10 points", 0.1),
     _six("a rise of 10 points that differs by client (sd 2)", 0.1, spread=0.02),
     _six("a rise of 10 points that differs by client (sd 5)", 0.1, spread=0.05),
-    _six("a rise of 10 points that differs by client (sd 5)", 0.1, spread=0.05, kept=False),
     _six("a rise of 10 points that differs by client (sd 10)", 0.1, spread=0.1, asked=False),
     _six("a rise of 3 points", 0.03, asked=False),
-    _six("a rise of 3 points", 0.03, kept=False, asked=False),
-    replace(ALONE, what="a rise of 10 points, one client of 300 records, by record", rise=0.1),
-    replace(
-        ALONE,
-        what="a rise of 10 points, one client of 300 records, not paired",
-        rise=0.1,
-        kept=False,
-        asked=False,
-    ),
+    replace(ALONE, what="a rise of 10 points, one client of 300 records", rise=0.1, asked=False),
 )
 CHANCE = "no rise, clients change by chance"
 NO_RISE = (
     _six("no rise", 0.0),
-    _six("no rise", 0.0, kept=False),
     _six(f"{CHANCE} (sd 2)", 0.0, spread=0.02),
     _six(f"{CHANCE} (sd 5)", 0.0, spread=0.05),
     _six(f"{CHANCE} (sd 10)", 0.0, spread=0.1),
-    _six(f"{CHANCE} (sd 10)", 0.0, spread=0.1, kept=False),
     _six("no rise, one client changes by 30 points either way", 0.0, straggler=0.3),
     _six(f"{CHANCE} (sd 5), strongest of 4 attacks", 0.0, spread=0.05, attacks=4),
     _six(f"{CHANCE} (sd 5), 3 secrets", 0.0, spread=0.05, secrets=3),
     World(f"{CHANCE} (sd 5), 6 of 100 to 3000 records", spread=0.05, unequal=True),
     World(f"{CHANCE} (sd 5), 20 x 50 records", spread=0.05, clients=20, records=50),
-    replace(ALONE, what="no rise, one client of 300 records, by record"),
-    replace(ALONE, what="no rise, one client of 300 records, not paired", kept=False),
+    replace(ALONE, what="no rise, one client of 300 records"),
 )
 
 
-def drawn(world: World, rng: Rng) -> tuple[tuple[Audit, Hits], tuple[Audit, Hits]]:
-    """The two audits, with what they kept of single records."""
+def drawn(world: World, rng: Rng) -> list[Audit]:
+    """The two audits."""
     sizes = np.full(world.clients, world.records)
     if world.unequal:
         sizes = np.exp(rng.uniform(np.log(100), np.log(3000), world.clients)).astype(int)
@@ -112,15 +97,8 @@ def drawn(world: World, rng: Rng) -> tuple[tuple[Audit, Hits], tuple[Audit, Hits
                     hits = chance < share
                     found = _finding(f"a{attack}", f"s{secret}", str(client), hits)
                     sides[side].append(found)
-                    units[side][about(found)] = hits
-    made = []
-    for findings, right in zip(sides, units, strict=True):
-        kept = {
-            key: Guessed(about=key, records="the same", right="".join("01"[int(h)] for h in hit))
-            for key, hit in right.items()
-        }
-        made.append((_audit(world, findings, right), kept if world.kept else {}))
-    return made[0], made[1]
+                    units[side][found.key] = hits
+    return [_audit(world, found, right) for found, right in zip(sides, units, strict=True)]
 
 
 def _finding(attack: str, secret: str, client: str, hits: NDArray[np.bool_]) -> Finding:
@@ -136,7 +114,7 @@ def _finding(attack: str, secret: str, client: str, hits: NDArray[np.bool_]) -> 
 def _audit(world: World, found: list[Finding], hits: dict[Any, NDArray[np.bool_]]) -> Audit:
     pooled = []
     for attack, secret in sorted({(f.attack, f.attribute) for f in found}):
-        units = [hits[about(f)].astype(np.float64) for f in found
+        units = [hits[f.key].astype(np.float64) for f in found
                  if (f.attack, f.attribute) == (attack, secret)]  # fmt: skip
         value = float(np.concatenate(units).mean())
         low, high = clustered_interval(units, share=True)
@@ -165,8 +143,8 @@ def rises(world: World, trials: int, seed: int = 0) -> float:
     rng = np.random.default_rng([seed, *world.what.encode()])
     shown = 0
     for _ in range(trials):
-        (before, one), (after, other) = drawn(world, rng)
-        shown += compare(before, after, hits=(one, other)).rose
+        before, after = drawn(world, rng)
+        shown += compare(before, after).rose
     return shown / trials
 
 

@@ -24,7 +24,7 @@ from overheard.decoding.local_optimum import decode_least_squares
 from overheard.decoding.measurement import from_gram, from_rows, stack
 from overheard.decoding.posterior import NOISY, decode
 from overheard.evaluation.decision import (
-    by_share,
+    by_interval,
     clustered_interval,
     mean_change,
     mean_interval,
@@ -128,8 +128,9 @@ def _difference(n: int, before: float, after: float) -> Callable[[Rng], bool]:
     """Two audits: the difference of what leaks, as ``overheard compare`` states it."""
 
     def draw(rng: Rng) -> bool:
-        one, other = (float((rng.random(n) < p).mean()) for p in (before, after))
-        _, low, high = mean_change([by_share(one, other, n, n)], 0.95)
+        hits = [(rng.random(n) < p).astype(np.float64) for p in (before, after)]
+        one, other = ((float(h.mean()), *share_interval(h)) for h in hits)
+        _, low, high = mean_change([by_interval(one, other, n)], 0.95)
         return bool(low <= after - before <= high)
 
     return draw

@@ -109,7 +109,7 @@ def test_orders_that_are_written_out(federate: Federate) -> None:
     recording = federate(NETWORK, **SMALL, batch_size=8, shuffle={"seed": 3}, **ADAM)
     view = granted(recording)
     people = len(recording.truth()[view.client]["s"])
-    made = orders(view.know(BatchOrder).tried()[0], 3, Place(0, 1, people))
+    made = orders(view.know(BatchOrder).tried()[0], [3], Place(0, 1, people))[0]
     written = BatchOrder(orders={"0": tuple(map(tuple, made.tolist()))})
     guess = launch(MaxEntropy(), view.knowing(written), 0)
     assert guess.diagnostics["proven"] == "True"

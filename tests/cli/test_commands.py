@@ -113,12 +113,6 @@ def test_debug_shows_where_it_happened(workplace: Any, words: list[str]) -> None
     assert "FixRecording: nowhere: no such recording" in loud.stderr
 
 
-def test_as_a_module() -> None:
-    words = [sys.executable, "-m", "overheard", "attacks", "max_entropy"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert "max_entropy" in done.stdout
-
-
 def test_an_interrupt_is_no_traceback_and_keeps_the_rounds(workplace: Any) -> None:
     config = workplace.path / "federation.toml"
     config.write_text(config.read_text().replace("rounds = 8", "rounds = 1000000"))

@@ -35,9 +35,3 @@ def test_two_workers_write_what_one_writes(workplace: Any, monkeypatch: Any) -> 
     assert without_seconds(files[0]) == without_seconds(files[1])
     assert len(json.loads(files[1].read_text())["replays"]) == 3
     assert {p.name for p in files[1].parent.iterdir()} == {"audit.json", "report.html"}
-
-
-def test_no_worker_is_too_few(workplace: Any) -> None:
-    done = workplace.overheard("audit", "run", "--out", "one", "--workers", "0")
-    assert done.returncode == 2
-    assert "--workers" in done.stderr

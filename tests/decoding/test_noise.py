@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
-from overheard.decoding.noise import Sums, covariance, whitened
+from overheard.decoding.noise import Sums, whitened, whitening
 
 N, WIDTH = 90, 40
 
@@ -54,11 +55,12 @@ def test_records_alike_are_one_unknown() -> None:
     np.testing.assert_allclose(features[:7], features[7:])
 
 
-def test_whitened_noise_has_unit_covariance(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("samples", [6, 20])
+def test_whitened_noise_has_unit_covariance(samples: int, rng: np.random.Generator) -> None:
     """By the inverse root of the shrunk covariance, written out."""
-    missed, sd = rng.normal(size=(6, 9)) / 2, rng.uniform(0.5, 2.0, 9)
+    missed, sd = rng.normal(size=(samples, 9)) / 2, rng.uniform(0.5, 2.0, 9)
     rows, standard = rng.normal(size=(4, 9)), missed / sd
     written = 0.3 * np.eye(9) + 0.7 * standard.T @ standard
     expected = (rows / sd) @ np.linalg.inv(written) @ (rows / sd).T
-    white = covariance(missed, sd, 0.3).white(rows)
-    np.testing.assert_allclose(white @ white.T / 0.3, expected)
+    made = whitening(missed, sd, 0.3)(rows)
+    np.testing.assert_allclose(made @ made.T / 0.3, expected)

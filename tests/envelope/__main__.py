@@ -43,7 +43,7 @@ def complaints(name: str, now: Row | BaseException, before: dict[str, Row]) -> I
         yield "is not recorded"
     else:
         then = before[name]
-        for part, reasons in left(CASES[name], then, now).items():
+        for part, reasons in left(then, now).items():
             yield from (f"{part}: {reason}" for reason in reasons)
         if now["seconds"] > SLOWER * then["seconds"] + SLACK:
             yield f"takes {now['seconds']} s a seed, took {then['seconds']} s"

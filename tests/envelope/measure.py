@@ -207,10 +207,10 @@ def outside(then: Sequence[Row], now: Sequence[Row]) -> list[str]:
     return found
 
 
-def left(case: Case, then: Row, now: Row) -> dict[str, list[str]]:
+def left(then: Row, now: Row) -> dict[str, list[str]]:
     """The same of a whole case, by attack; what changed of its messages, too."""
     found = {} if now["messages"] == then["messages"] else {"messages": ["are other ones"]}
-    for name in () if case.defect else sorted({*then["answers"], *now["answers"]}):
+    for name in sorted({*then["answers"], *now["answers"]}):
         both = [one["answers"].get(name) for one in (then, now)]
         reasons = ["is there no more, or is new"] if None in both else outside(*both)
         found |= {name: reasons} if reasons else {}

@@ -21,9 +21,6 @@ from overheard.evaluation.audit import PIECE, AuditOptions, audit, flag_notes, p
 from overheard.evaluation.checkpoint import Checkpoint
 from overheard.evaluation.record import VERSION, Finding, read_audit
 from overheard.evaluation.scoring import Scored, pooled
-from overheard.federation.federation import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.report.html import render, render_markdown
 from overheard.transcript.guess import LocalModel
 from overheard.transcript.knowledge import Link
@@ -92,21 +89,9 @@ def test_findings_carry_what_honesty_needs(record):
             assert 0.0 <= finding.imputation <= 1.0
             best = max(finding.majority, finding.imputation)
             assert finding.lift == pytest.approx(finding.value - best)
-    bounded = [f for f in record.findings if f.bound is not None]
+    bounded = [f for f in record.findings if "bound" in f.details]
     assert {f.attack for f in bounded} == {"model_based_linear"}
-    assert all(f.value >= f.bound - 1e-9 for f in bounded)
-
-
-def test_pooled_rows_are_the_means_of_all_records(record):
-    for row in record.pooled:
-        members = [
-            f for f in record.findings if (f.attack, f.attribute) == (row.attack, row.attribute)
-        ]
-        members = [f for f in members if not f.flag] or members  # flagged ones are left out
-        mean = np.average([f.value for f in members], weights=[f.n for f in members])
-        assert row.value == pytest.approx(mean)
-        assert row.low <= row.value <= row.high
-        assert row.clients == len(members)
+    assert all(f.value >= f.details["bound"] - 1e-9 for f in bounded)
 
 
 def error_of(client: str, errors: list[float], stranger: list[float] | None) -> Scored:
@@ -281,7 +266,7 @@ class SideOnly:
     side_folder = Path("run/side")
 
     def __init__(self, content: Any) -> None:
-        self.content, self.shared = content, {}
+        self.content = content
 
     def side(self, kind: str) -> Any:
         return self.content if kind == "PrivacyBudget" else None
@@ -290,10 +275,11 @@ class SideOnly:
 def test_of_several_clients_the_one_promised_least() -> None:
     said = {"delta": 1e-5, "words": "DP-SGD"}
     both = {"a": {"epsilon": 3.0, "changed": 8.0, **said}, "b": {"epsilon": 5.0, **said}}
-    (note,) = promise_notes(SideOnly(both))  # type: ignore[arg-type]
+    note, published = promise_notes(SideOnly(both))  # type: ignore[arg-type]
+    assert "does not count what the recipe publishes" in published
     assert "epsilon 5 for its presence, at delta 1e-05 (DP-SGD; client b" in note
     assert "the least of 2" in note
-    (note,) = promise_notes(SideOnly(both | {"c": {"epsilon": None, **said}}))  # type: ignore[arg-type]
+    note, _ = promise_notes(SideOnly(both | {"c": {"epsilon": None, **said}}))  # type: ignore[arg-type]
     assert note == (
         "Differential privacy: none is promised to a record "
         "(DP-SGD; client c, promised the least of 3)."
@@ -313,43 +299,7 @@ def test_epsilons_at_different_deltas_are_not_compared() -> None:
         "b": {"epsilon": 5.0, "delta": 1e-6, "words": "DP-SGD"},
         "c": {"epsilon": 4.0, "delta": 1e-6, "words": "DP-SGD"},
     }
-    first, second = promise_notes(SideOnly(both))  # type: ignore[arg-type]
+    first, second, _ = promise_notes(SideOnly(both))  # type: ignore[arg-type]
     assert "epsilon 3 for its presence, at delta 0.001" in first
     assert "epsilon 5 for its presence, at delta 1e-06" in second
     assert "client b, promised the least of 2 at this delta" in second
-
-
-def with_numbers(path: Path, scale: str) -> tuple[Recording, Any]:
-    config = parse_config(
-        {
-            "data": {"source": "randhie", "scale": scale},
-            "model": {"name": "linear"},
-            "training": {"rounds": 1, "learning_rate": 1e-6},
-            "audit": {"attributes": []},
-            "defence": [{"name": "dp_sgd", "clip": 1.0, "noise": 4.0}],
-        }
-    )
-    made = plan(config)
-    return Recording.open(simulate(made, path)), made
-
-
-def test_what_the_recipe_publishes_is_named_beside_the_epsilon(tmp_path: Path) -> None:
-    """Because it gives a person away: the mean of all, less everybody else's values."""
-    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
-    run, made = with_numbers(tmp_path / "run", "records")
-    _, note = promise_notes(run)
-    assert "does not count what the recipe publishes: the means and scales of " in note
-    assert "data-independent" in note
-    block = next(b for b in made.recipe.encoding.blocks if getattr(b, "scale", 1.0) != 1.0)
-    assert block.column in note
-    values = made.dataset.records[block.column]
-    follows = block.shift * len(values) - values[1:].sum()
-    assert follows == pytest.approx(values[0], abs=1e-6)
-
-
-def test_scales_that_do_not_depend_on_the_data_leave_nothing_out(tmp_path: Path) -> None:
-    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
-    run, made = with_numbers(tmp_path / "run", "none")
-    assert {getattr(b, "scale", 1.0) for b in made.recipe.encoding.blocks} == {1.0}
-    notes = promise_notes(run)
-    assert not any("means and scales" in note for note in notes)

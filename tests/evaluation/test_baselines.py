@@ -69,53 +69,12 @@ def test_nobody_to_learn_from(rng):
     assert Imputer(0).values(recipe(), {**alone, "b": one_value}, "a", "s", VALUES) is None
 
 
-def test_a_single_example_of_a_value_needs_no_cross_validation(rng):
-    other = Records({"x": np.array([0.0, 0.1, 0.9]), "s": np.array([0.0, 0.0, 1.0]),
-                     "y": np.array([0.0, 0.0, 3.0])})  # fmt: skip
-    found = Imputer(0).values(recipe(), {"a": client(rng, 20), "b": other}, "a", "s", VALUES)
-    assert found is not None
-    few = Imputer(0).label_errors(recipe(), {"a": client(rng, 20), "b": other}, "a")
-    assert few is not None
-    assert few.shape == (20,)
-
-
-def test_of_many_records_some_are_enough(rng, monkeypatch):
-    monkeypatch.setattr(baselines, "MOST_RECORDS", 40)
-    truth = {name: client(rng, 60) for name in "ab"}
-    found = Imputer(0).values(recipe(), truth, "a", "s", VALUES)
-    assert found is not None
-    assert found.hits.mean() > 0.9
-    errors = Imputer(0).label_errors(recipe(), truth, "a")
-    assert errors is not None
-    assert errors.mean() < 0.5
-
-
-def test_labels_are_imputed_in_their_own_units(rng):
-    """y = 3 s + noise and x shows s: the error is that of the noise, in y's units."""
-    truth = {name: client(rng, 200) for name in "ab"}
-    errors = Imputer(0).label_errors(recipe(), truth, "a")
-    assert errors is not None
-    assert 0.05 < errors.mean() < 0.3
-
-
 def test_a_secret_that_is_no_input_is_imputed_too(rng):
     truth = {name: client(rng, 60) for name in "ab"}
     truth = {n: Records({**r.columns, "t": (r["x"] > 0.5).astype(float)}) for n, r in truth.items()}
     found = Imputer(0).values(recipe(), truth, "a", "t", VALUES)
     assert found is not None
     assert found.hits.mean() > 0.95
-
-
-def test_imputed_group_means_by_hand():
-    others = {
-        "b": Records({"s": np.array([0.0, 0.0, 1.0]), "y": np.array([1.0, 3.0, 10.0])}),
-        "c": Records({"s": np.array([1.0]), "y": np.array([20.0])}),
-    }
-    mine = {"a": Records({"s": np.array([0.0]), "y": np.array([99.0])})}
-    found = imputed_group_means(recipe(), {**mine, **others}, "a", "s", (0.0, 1.0, 2.0))
-    assert found is not None
-    # nobody else has a 2: the mean over all
-    np.testing.assert_allclose(found, [2.0, 15.0, 8.5])
 
 
 def test_proposition_3_of_a_client_by_hand(rng):

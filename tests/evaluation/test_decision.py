@@ -6,13 +6,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy import stats
-from scipy.stats import binomtest, fisher_exact, ttest_rel
-from scipy.stats import t as student_t
+from scipy.stats import binomtest, fisher_exact
 
 from overheard.evaluation.decision import (
     Changed,
-    by_record,
     clustered_interval,
     decide,
     found_p_value,
@@ -21,7 +18,6 @@ from overheard.evaluation.decision import (
     pooled_evidence,
     share_interval,
     share_p_value,
-    smaller_p_value,
 )
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Run
 from overheard.evaluation.scoring import Posterior, overconfident
@@ -42,25 +38,15 @@ def audit_of(
         "question": "attribute", "metric": "accuracy", "value": 0.6, "low": 0.5, "high": 0.7,
         "majority": 0.5, "n": 10,
     }  # fmt: skip
-    one = Finding(attack="", paper="p", threat="t", client="", seconds=0, seed=0, **shared)
-    findings = [
-        one.model_copy(update={"attribute": s, "client": c, "attack": a, "p_value": p})
-        for (s, c, a), p in p_values.items()
+    every = [*p_values.items(), *(((s, None, a), p) for (s, a), p in pooled.items())]
+    found = [
+        Finding.model_construct(attribute=s, client=c, attack=a, p_value=p, **shared)
+        for (s, c, a), p in every
     ]
-    rows = [
-        Finding(attack=a, attribute=s, client=None, clients=2, p_value=p, **shared)
-        for (s, a), p in pooled.items()
-    ]
-    names = {a for _, _, a in p_values}
-    infos = [
-        AttackInfo(
-            name=a, question="attribute", paper="p", needs=("individual updates",), words="w"
-        )
-        for a in names
-    ]
-    return Audit(
-        run=RUN, attacks=tuple(infos), findings=tuple(findings), pooled=tuple(rows), skipped=()
-    )
+    kept = {"question": "attribute", "paper": "p", "needs": ("individual updates",), "words": "w"}
+    infos = tuple(AttackInfo(name=a, **kept) for a in {a for _, _, a in p_values})
+    parts = found[: len(p_values)], found[len(p_values) :]
+    return Audit(run=RUN, attacks=infos, findings=parts[0], pooled=parts[1], skipped=())
 
 
 def named(audit: Audit) -> tuple[set[str | None], set[tuple[str | None, str]]]:
@@ -162,16 +148,6 @@ def test_clients_set_aside_by_the_truth_do_not_make_the_others_evidence(clients)
     assert pooled_evidence([30.0, None]) < 30.0 - 1
 
 
-def test_smaller_means_by_student_s_t():
-    rng = np.random.default_rng(0)
-    a = rng.normal(size=12)
-    b = a + 0.3 + 0.5 * rng.normal(size=12)
-    assert smaller_p_value(a, b) == pytest.approx(ttest_rel(a, b, alternative="less").pvalue)
-    assert smaller_p_value(np.zeros(5), 0.01) == 0.0
-    assert smaller_p_value(np.full(5, 0.02), 0.01) == 1.0
-    assert smaller_p_value(np.array([-9.0]), 0.0) == 1.0
-
-
 def test_accusations_by_fisher_s_test():
     table = [[3, 2], [1, 44]]  # 5 accused, 3 of them among the 4 of 50 that have it
     assert found_p_value(3, 5, 4, 50) == pytest.approx(fisher_exact(table, "greater").pvalue)
@@ -218,14 +194,6 @@ def test_mean_interval_covers_skewed_scores(rng):
     assert 0.92 <= inside / 400 <= 0.98
 
 
-def test_mean_interval_is_students_below_ten_values(rng):
-    for n in (2, 9):
-        values = rng.normal(size=n)
-        mine = mean_interval(values, rng, 0.9)
-        error = values.std(ddof=1) / np.sqrt(n)
-        assert mine == pytest.approx(student_t.interval(0.9, n - 1, values.mean(), error))
-
-
 def test_clustered_interval_knows_that_records_of_a_client_err_together(rng):
     """Clients with shares of their own: the interval covers, one that ignores clients does not."""
     covered = naive = 0
@@ -240,16 +208,6 @@ def test_clustered_interval_knows_that_records_of_a_client_err_together(rng):
     assert naive / 400 < 0.7
 
 
-def test_clustered_interval_of_one_client_is_about_its_records(rng):
-    values = rng.binomial(1, 0.7, 400).astype(float)
-    assert clustered_interval([values], share=True) == share_interval(values)
-    scores = rng.normal(size=50)
-    low, high = clustered_interval([scores])
-    reach = student_t.ppf(0.975, 49) * scores.std(ddof=1) / np.sqrt(50)
-    assert (low, high) == pytest.approx((scores.mean() - reach, scores.mean() + reach))
-    assert clustered_interval([np.array([2.0])]) == (2.0, 2.0)
-
-
 def test_clustered_shares_stay_shares_and_are_never_surer_than_their_records():
     perfect = [np.ones(30), np.ones(50)]
     assert clustered_interval(perfect, share=True) == share_interval(np.ones(80))
@@ -258,23 +216,6 @@ def test_clustered_shares_stay_shares_and_are_never_surer_than_their_records():
     least, most = share_interval(np.concatenate(nearly))
     assert 0 < low <= least
     assert most <= high < 1
-
-
-def test_a_few_records_in_one_direction_are_not_a_rise():
-    """Three of a thousand, none the other way: McNemar's exact test has p = 1/8."""
-    before = np.zeros(1000, dtype=bool)
-    after = before.copy()
-    after[:3] = True
-    assert mean_change([by_record(before, after)], 0.95)[1] < 0
-    after[:30] = True
-    assert mean_change([by_record(before, after)], 0.95)[1] > 0
-
-
-def test_clients_that_differ_by_more_than_their_records_are_students():
-    differences = np.array([0.1, -0.2, 0.3, 0.05])
-    found = mean_change([Changed(d, 0.0, 10) for d in differences], 0.9)
-    wanted = stats.ttest_1samp(differences, 0.0).confidence_interval(0.9)
-    assert found == pytest.approx((differences.mean(), wanted.low, wanted.high))
 
 
 def test_the_interval_covers_changes_that_are_clients_own(rng):

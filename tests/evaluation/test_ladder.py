@@ -16,23 +16,14 @@ from overheard.report.html import render, render_markdown
 from overheard.report.model import ladders
 from overheard.report.verdict import verdicts
 from overheard.transcript.kind import recipe_of
-from overheard.transcript.knowledge import AuxiliaryData, Labels, Link, PublicRecords
-from overheard.transcript.target import LOCAL_MODEL, attribute
+from overheard.transcript.knowledge import AuxiliaryData, Labels, PublicRecords
+from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
 from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 
 ROUNDS = AuditOptions(rounds=True)
-
-
-def test_the_first_rounds_are_the_first(federate):
-    view = observe(federate(), SERVER, LOCAL_MODEL, "0")
-    few = first_rounds(view, 3).know(Link)
-    whole = view.know(Link)
-    assert len(few) == 3
-    np.testing.assert_array_equal(few.returned, whole.returned[:3])
-    np.testing.assert_array_equal(few.rounds, whole.rounds[:3])
 
 
 def test_each_line_is_what_the_attack_learns_from_so_many_rounds(federate):

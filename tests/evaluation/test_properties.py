@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,15 +12,14 @@ import numpy as np
 import pytest
 from federations import changed, simulated
 
-from overheard.errors import FixConfig, FixData, FixRecording
+from overheard.errors import FixData, FixRecording
 from overheard.evaluation import audit as audit_module
-from overheard.evaluation import detection
 from overheard.evaluation.audit import audit
 from overheard.evaluation.detection import remarks
 from overheard.evaluation.scoring import ALL_CLIENTS, Case, Scorer
 from overheard.programs.records import Records
 from overheard.questions.property import f1, f1_interval
-from overheard.report.svg import suspects as draw
+from overheard.report.html import render
 from overheard.report.verdict import verdicts
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import RoundSum, Sums
@@ -80,9 +80,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one attack on a property that is known."""
     known = {"lean": Lean}
     monkeypatch.setattr(audit_module, "all_attacks", lambda: known)
-    monkeypatch.setattr(detection, "PREFERRED", "lean")
-    for module in (audit_module, detection):
-        monkeypatch.setattr(module, "attack_named", lambda name: known[name]())
+    monkeypatch.setattr(audit_module, "attack_named", lambda name: known[name]())
 
 
 @pytest.fixture
@@ -244,52 +242,25 @@ def test_who_does_not_hear_sums_is_told_so(record: Callable[..., Recording], toy
 def test_the_accused_come_first_and_no_truth_is_needed(
     record: Callable[..., Recording], toy: None
 ) -> None:
-    import shutil
-
     recording = record()
-    positives = {
-        c for c, r in recording.truth("Property", POISONING.key).items() if r[POSITIVE_COLUMN][0]
-    }
-    seen: list[tuple[str, int, int]] = []
-    found = detection.detect(
-        recording, "poisoning", score=True, progress=lambda *step: seen.append(step)
-    )
-    assert {s.client for s in found.suspects[:2]} == positives
-    assert [s.accused for s in found.suspects] == [True] * 2 + [False] * 8
-    assert sorted(s.client for s in found.suspects) == sorted(recording.clients)
-    assert found.score is not None
-    assert found.score["f1"] == 1.0
-    assert sum(s.rounds for s in found.suspects) == 30 * 5
-    assert all(len(s.curve) == 30 for s in found.suspects)
-    assert found.suspects[0].halfway == found.suspects[0].curve[14]
-    assert seen == [("lean", 0, 1), ("lean", 1, 1)]
+    truth = recording.truth("Property", POISONING.key)
+    (found,) = audit(recording, SECURE_SERVER, targets=["property.poisoning"]).findings
+    listed = found.suspects
+    assert {s.client for s in listed[:2]} == {c for c, r in truth.items() if r[POSITIVE_COLUMN][0]}
+    assert [s.accused for s in listed] == [True] * 2 + [False] * 8
+    assert sorted(s.client for s in listed) == sorted(recording.clients)
+    assert sum(s.rounds for s in listed) == 30 * 5
+    assert listed[0].client in render(audit(recording, SECURE_SERVER))
     shutil.rmtree(recording.path / "truth")
-    blind = detection.detect(recording, "poisoning")
-    assert blind.score is None
-    assert blind.suspects == found.suspects
-    with pytest.raises(FixRecording, match="truth: missing, so nothing can be scored"):
-        detection.detect(recording, "poisoning", score=True)
+    made = audit(recording, SECURE_SERVER, targets=["property.poisoning"])
+    (blind,) = made.findings
+    assert blind.suspects == listed
+    assert (made.level, blind.level, blind.low, blind.high) == (*["not measured"] * 2, 0, 1)
+    assert "truth/ does not say which clients have it" in blind.why
 
 
 def test_single_updates_are_summed_first(record: Callable[..., Recording], toy: None) -> None:
     content = record().about["config"]
     recording = simulated(record().path.parent / "plain", {**content, "defence": []})
-    assert detection.detect(recording, "poisoning", score=True).score["f1"] == 1.0  # type: ignore[index]
-
-
-def test_an_attack_on_another_question_is_refused(record: Callable[..., Recording]) -> None:
-    recording = record(training={"rounds": 3})
-    with pytest.raises(FixConfig, match="'majority' answers the question 'attribute'"):
-        detection.detect(recording, "poisoning", "majority")
-
-
-def test_the_picture_has_a_line_for_everybody(record: Callable[..., Recording], toy: None) -> None:
-    found = detection.detect(record(), "poisoning")
-    svg = draw(found)
-    assert svg.startswith("<?xml")
-    assert found.suspects[0].client in svg
-    assert "rounds listened to" in svg
-    assert draw(found) == svg
-    flat = tuple(s.model_copy(update={"curve": ()}) for s in found.suspects)
-    bars = draw(found.model_copy(update={"suspects": flat}))
-    assert found.suspects[-1].client in bars
+    (found,) = audit(recording, SECURE_SERVER, targets=["property.poisoning"]).findings
+    assert found.value == 1.0

@@ -12,7 +12,7 @@ from federations import generated_people, simulated
 from overheard.evaluation.audit import PIECE, audit
 from overheard.evaluation.checkpoint import Checkpoint
 from overheard.evaluation.record import Replay, pooled_rate
-from overheard.evaluation.replay import Chance, replays
+from overheard.evaluation.replay import Chance, replays, together
 from overheard.programs.recipe import Adam, Recipe
 from overheard.programs.records import Records
 from overheard.transcript.kind import recipe_of
@@ -101,20 +101,10 @@ def test_swapped_clients_do_not_fit_and_the_others_do(federate, batch_size):
     assert [r.outcome for r in found] == ["does not fit", "does not fit", "fits", "fits"]
 
 
-def test_noise_widens_what_counts_as_close(tmp_path):
-    noisy = defended(tmp_path / "noisy", {"name": "gaussian", "sd": 0.05})
-    found = checked(noisy)
-    assert outcomes(found) == {"fits"}
-    assert min(r.by_chance for r in found) > 0.01
-    recipe = recipe_of(noisy)
-    assert recipe is not None
-    wild = recipe.model_copy(update={"learning_rate": 1.0})
-    assert outcomes(checked(noisy, wild)) == {"does not fit"}
-
-
 @pytest.mark.parametrize(
     "defences",
     [
+        [{"name": "gaussian", "sd": 0.05}],
         [{"name": "clip", "norm": 0.1}],
         [{"name": "clip", "norm": 0.1}, {"name": "gaussian", "times_clip": 0.2}],
         [{"name": "dp_sgd", "clip": 1.0, "noise": 0.5}],
@@ -126,9 +116,11 @@ def test_noise_widens_what_counts_as_close(tmp_path):
 @pytest.mark.parametrize("batch_size", [0, 16])
 def test_defences_that_a_replay_can_repeat(tmp_path, defences, batch_size):
     recording = defended(tmp_path / "run", *defences, batch_size=batch_size)
-    found = outcomes(checked(recording))
     sparse = defences[0]["name"] == "top_k" and batch_size
-    assert found == {"cannot be checked" if sparse else "fits"}
+    assert outcomes(checked(recording)) == {"cannot be checked" if sparse else "fits"}
+    if defences[0]["name"] == "gaussian":  # noise widens what counts as close, and not for ever
+        wild = recipe_of(recording).model_copy(update={"learning_rate": 1.0})
+        assert outcomes(checked(recording, wild)) == {"does not fit"}
 
 
 @pytest.mark.parametrize("batch_size", [0, 16])
@@ -164,16 +156,7 @@ def test_what_cannot_be_checked_says_why(tmp_path, federate, monkeypatch):
         assert reason.startswith("the replay ended in ValueError")
     monkeypatch.setattr("overheard.evaluation.replay.MOST_WORK", 1e5)
     (reason,) = {r.reason for r in checked(recording)}
-    assert reason == "1 local steps of 5 parameters take too long to repeat"
-
-
-def test_less_is_replayed_where_replays_cost_much(federate, monkeypatch):
-    recording = federate(batch_size=16, rounds=6)
-    whole = checked(recording)
-    monkeypatch.setattr("overheard.evaluation.replay.MOST_WORK", 3e7)
-    part = checked(recording)
-    assert sum(len(r.rounds) for r in part) < sum(len(r.rounds) for r in whole)
-    assert outcomes(part) == {"fits"}
+    assert reason == "too long to repeat: 5 parameters (local steps: 1)"
 
 
 def test_an_audit_holds_the_replays_and_goes_on_with_them(federate, tmp_path, monkeypatch):
@@ -265,6 +248,16 @@ def test_random_orders_do_not_absorb_what_a_full_batch_nearly_explains(tmp_path,
     rate = {"batch_size": batch_size, "learning_rate": 0.1 / -(-100 // batch_size)}
     found = checked(recording, recipe.model_copy(update={"encoding": encoding, **rate}))
     assert outcomes(found) == {"does not fit"}
-    assert all("closer to full-batch training" in replay.reason for replay in found)
+    assert all("scatter otherwise" in replay.reason for replay in found)
     whole = checked(recording, recipe.model_copy(update={"encoding": encoding}))
     assert max(replay.off for replay in whole) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("closer", "outcome"), [([2.5] * 2, "fits"), ([2.5] * 3, "does not fit"), ([50, 0, 0], "fits")]
+)
+def test_clients_together_refute_random_orders_and_one_does_not(closer, outcome):
+    """What none of them shows alone, a full batch that is off by 5%, three show together."""
+    line = Replay(client="0", outcome="fits", rounds=(0,), round=0, off=0.1, by_chance=0.1)
+    found = together([line.model_copy(update={"scores": (0.0, score)}) for score in closer])
+    assert outcomes(found) == {outcome}

@@ -67,10 +67,11 @@ def write(folder: Path, name: str = "audit.toml", hidden: int = 24) -> None:
 
 
 def answered(
-    ready: Plan, mod: Mod, kind: str = "train", state: Any = None, seed: int = 0, **more: Any
-) -> tuple[Any, Any]:
+    ready: Plan, mod: Mod, kind: str = "train", state: Any = None, seed: int = 0,
+    bare: bool = False, **more: Any,
+) -> tuple[Any, Any]:  # fmt: skip
     """What leaves a client of a torch app with this mod, and the model that it has trained;
-    ``more``: arrays that it sends beside the model."""
+    ``more``: arrays that it sends beside the model, ``bare``: it sends none."""
     from flwr.supercore.task_identity import TaskIdentity
 
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
@@ -85,7 +86,8 @@ def answered(
         return flwr.RecordDict({"arrays": flwr.ArrayRecord(pieces)})
 
     def train(message: Any, context: Any) -> Any:
-        return flwr.Message(model(trained, **more), reply_to=message)
+        content = flwr.RecordDict() if bare else model(trained, **more)
+        return flwr.Message(content, reply_to=message)
 
     message = flwr.Message(model(start), dst_node_id=1, message_type=kind)
     message.metadata.__dict__["_message_id"] = "1"
@@ -152,9 +154,12 @@ def test_a_torch_apps_update_that_tells_is_refused_with_the_reason_and_the_cost(
     assert told[0].seconds > 0
 
 
-def test_what_is_below_the_limit_or_no_update_passes_untouched(ready: Plan, folder: Path) -> None:
-    reply, trained = answered(ready, guarded(folder), "evaluate")
-    assert np.array_equal(sent_by(reply, ready), trained)
+@pytest.mark.parametrize("kind", ["evaluate", "query"])
+def test_a_model_does_not_leave_in_answer_to_another_message(
+    ready: Plan, folder: Path, kind: str
+) -> None:
+    assert answered(ready, guarded(folder), kind)[0].has_error()
+    assert not answered(ready, guarded(folder), kind, bare=True)[0].has_error()
 
 
 def test_enough_noise_lets_it_pass_and_is_never_the_same_twice(ready: Plan, folder: Path) -> None:

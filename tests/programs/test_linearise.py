@@ -16,12 +16,11 @@ from overheard.programs.linearise import (
     Linearised,
     States,
     Trajectory,
-    coordinates,
     linearise,
     states_of,
 )
 from overheard.programs.networks import network
-from overheard.programs.recipe import Adam, Dense, Sgd
+from overheard.programs.recipe import Dense, Sgd
 
 PEOPLE, INPUTS = 12, 3
 
@@ -50,14 +49,6 @@ def scales(at: Trajectory) -> Any:
     return np.stack([part.scale for part in at.trained(chosen, np.random.default_rng(2)).parts])
 
 
-@pytest.mark.parametrize("rule", [{"optimiser": Adam()}, {"clip_norm": 0.1}], ids=str)
-def test_responses_in_pieces(rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = scales(at := training(**rule, watched=1))
-    # two coordinates at a time; a norm mixes them, so that clipped gradients stay in one piece
-    monkeypatch.setattr(module, "MEMORY", 64 * 2 * 3)
-    np.testing.assert_allclose(scales(at), whole, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     "rule", [{"momentum": 0.9, "dampening": 0.1}, {"momentum": 0.9, "nesterov": True}], ids=str
 )
@@ -68,15 +59,6 @@ def test_the_responses_of_a_linear_rule_are_its_derivatives(rule: dict[str, Any]
     more = [module._returned(recipe, begin, slopes + change) for change in changes]
     apart = np.array(more) - module._returned(recipe, begin, slopes)
     np.testing.assert_allclose(module.responses(recipe, np.ones(1), slopes[..., None]), apart)
-
-
-def test_fewer_clients_respond_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    several = scales(training(optimiser=Adam()))
-    monkeypatch.setattr(module, "MEMORY", 1.0)
-    alone = scales(training(optimiser=Adam()))
-    monkeypatch.undo()
-    np.testing.assert_allclose(alone, scales(training(optimiser=Adam(), watched=1)), rtol=1e-6)
-    assert np.abs(alone - several).max() > 0
 
 
 def test_columns_are_what_a_record_does_in_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,15 +77,6 @@ def test_columns_are_what_a_record_does_in_its_batch(monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(at.columns(parts, which), columns, rtol=1e-5, atol=1e-9)
     some = np.array([2, 7, 8])
     np.testing.assert_allclose(at.columns(parts, which, some), columns[some], rtol=1e-5, atol=1e-9)
-
-
-@pytest.mark.parametrize("people", [30, 1000, 5000])
-def test_coordinates_fit_into_the_memory(people: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = coordinates(candidates(people))
-    monkeypatch.setattr(module, "MEMORY", 1e6)
-    few = coordinates(candidates(people))
-    assert 8 * people * few * 2 < 1e6
-    assert few < usual <= max(DEFAULT.fewest, DEFAULT.numbers / people)
 
 
 @pytest.mark.parametrize("drop", [False, True])
@@ -136,11 +109,6 @@ def test_a_position_multiplies_what_a_record_adds(absent: bool) -> None:
     adds = np.array([first, second])[states.candidate] * sizes[states.position]
     adds = adds * (states.position >= 0)
     np.testing.assert_allclose(points @ columns, adds - adds[0])
-
-
-def test_several_epochs_have_no_positions() -> None:
-    assert positions().positions == 3
-    assert positions(epochs=2).positions == 1
 
 
 def test_what_positions_leave_open_is_the_covariance_given_the_candidate() -> None:
@@ -196,14 +164,3 @@ def test_rounds_add_up() -> None:
     together = np.vstack([both.rows, both.totals]) @ both.rows.T
     np.testing.assert_allclose(together, made[0] + made[1], rtol=1e-6, atol=1e-4)
     np.testing.assert_allclose(both.squares, first.squares + second.squares)
-
-
-@pytest.mark.parametrize("shape", [(12, 60), (60, 12)])
-def test_no_more_directions_than_sweeps_can_afford(shape: tuple[int, int]) -> None:
-    rows, totals = (np.random.default_rng(0).normal(size=(n, shape[1])) for n in (shape[0], 3))
-    whole, turned = module._strongest(rows, totals)
-    assert whole.shape[1] == 12
-    np.testing.assert_allclose(turned @ whole.T, totals @ rows.T, atol=1e-9)
-    kept, _ = module._strongest(rows, totals, replace(DEFAULT, operations=25.0 * shape[0]))
-    # the strongest
-    np.testing.assert_allclose((kept**2).sum(0), np.sort((whole**2).sum(0))[-5:])

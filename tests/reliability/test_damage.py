@@ -87,18 +87,3 @@ def test_without_what_an_audit_needs_it_says_so(workplace: Any, file: str, said:
     assert said in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert workplace.contents() == before
-
-
-def test_a_long_list_of_what_is_missing_is_cut_on_the_page_only(workplace: Any) -> None:
-    from overheard.evaluation.record import read_audit
-    from overheard.report.html import render, render_markdown
-
-    assert workplace.overheard(*AUDIT).returncode == 0
-    record = read_audit(workplace.path / "out" / "audit.json")
-    lines = tuple(f"wire/round-{n:06d}.safetensors: <b>gone</b>" for n in range(80))
-    record = record.model_copy(update={"run": record.run.model_copy(update={"damage": lines})})
-    page = render(record)
-    assert page.count("&lt;b&gt;gone") == 50
-    assert "<b>gone" not in page
-    assert "And 30 more, which audit.json lists." in page
-    assert render_markdown(record).count("gone") == 80

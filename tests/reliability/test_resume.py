@@ -31,16 +31,15 @@ def without_seconds(path: Path) -> Any:
 @contextmanager
 def stopped_after(pieces: int, error: BaseException | None = None) -> Iterator[None]:
     """An audit keeps so many pieces, and then ends."""
-    real, written = checkpoint.write_durably, []  # type: ignore[attr-defined]
+    real, written = checkpoint.replace_durably, []  # type: ignore[attr-defined]
 
-    def write(path: Path, content: Any, *mode: int) -> Any:
-        if path.parent.name == checkpoint.PIECES:
-            if len(written) == pieces:
-                raise error or KeyboardInterrupt
-            written.append(path)
-        return real(path, content, *mode)
+    def write(path: Path, content: bytes) -> None:
+        if len(written) == pieces:
+            raise error or KeyboardInterrupt
+        written.append(path)
+        real(path, content)
 
-    with mock.patch.object(checkpoint, "write_durably", write):
+    with mock.patch.object(checkpoint, "replace_durably", write):
         yield
 
 

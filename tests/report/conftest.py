@@ -73,7 +73,7 @@ def share_finding(attack: str, client: str, attribute: str, value: float, n: int
         client=client, attribute=attribute, metric="accuracy", value=value,
         low=max(0.0, value - 0.03), high=min(1.0, value + 0.03), majority=majority,
         imputation=imputation, lift=value - max(majority, imputation),
-        bound=0.55 if attack == "model_based_linear" else None, n=n, seconds=0.123,
+        n=n, seconds=0.123,
         p_value=share_p_value(round(value * n), n, max(majority, imputation), None),
         seed=7, details={"log_loss": 0.4821} if attack == "max_entropy" else {},
     )  # fmt: skip

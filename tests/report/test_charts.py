@@ -14,16 +14,16 @@ from overheard.report.svg import Lane, Row, Scale
 EVIL = "</svg><script>\"'&"
 
 
-def lane(value: float = 0.7, attack: int = 0, bound: float | None = None) -> Lane:
+def lane(value: float = 0.7, attack: int = 0) -> Lane:
     found = Finding(
         attack=EVIL, paper="", question="attribute", threat="", client="c", metric="accuracy",
-        value=value, low=value - 0.05, high=value + 0.05, bound=bound, n=10, seconds=0, seed=0,
+        value=value, low=value - 0.05, high=value + 0.05, n=10, seconds=0, seed=0,
     )  # fmt: skip
     return Lane(attack, attack, found, f"{value:.0%}")
 
 
 def test_a_row_is_well_formed_whatever_the_names() -> None:
-    row = Row(EVIL, "10 records", 0, (lane(), lane(0.6, 1, bound=0.55)), 0.5, 0.6, 0.01)
+    row = Row(EVIL, "10 records", 0, (lane(), lane(0.6, 1)), 0.5, 0.6, 0.01)
     root = ElementTree.fromstring(charts.row_figure(row, Scale(0.4, 1.0)))
     assert root.get("role") == "img"
     assert root.get("aria-label") == EVIL
@@ -31,13 +31,6 @@ def test_a_row_is_well_formed_whatever_the_names() -> None:
     assert "70%" in str(root.findtext("desc"))
     assert not list(root.iter("script"))
     assert not [e for e in root.iter() if "style" in e.attrib]
-
-
-def test_a_bound_that_is_off_the_axis_is_not_drawn() -> None:
-    for bound, drawn in ((0.3, 0), (0.55, 1)):
-        svg = charts.row_figure(Row("x", "", 0, (lane(bound=bound),)), Scale(0.4, 1.0))
-        kinds = [e.get("class") for e in ElementTree.fromstring(svg).iter()]
-        assert kinds.count("bound") == drawn
 
 
 def test_the_axis_of_losses_holds_zero_and_the_negative() -> None:
@@ -69,7 +62,7 @@ def test_threat_models_are_drawn(name: str) -> None:
 
 def test_a_picture_that_stands_alone() -> None:
     """Points stand where their numbers are, names are text and not too long, no date is in it."""
-    scale = Scale(0.0, 1.0, share=False)
+    scale = Scale(0.0, 1.0)
     plane = charts.Plane(scale, scale, scale.ticks(), scale.ticks())
     plane.join([(0.0, 0.0), (0.5, float("nan")), (1.0, 1.0)], "end s0")
     drawn = plane.drawn("x", [charts.Mark(0.5, 0.25, 0.2, 0.3, EVIL)])

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 from report_words import section, words_of
 
-from overheard.evaluation.audit import audit
 from overheard.evaluation.record import AttackInfo, Audit, Bin, Calibration, Finding
 from overheard.report import render
-from overheard.report.advice import Measured, frontiers, ranked
+from overheard.report.advice import Point, frontiers, ranked
 from overheard.report.digest import digest
-from overheard.report.html import bibtex, render_markdown, title
-from overheard.report.model import compared, curves, federation_words
-from overheard.transcript.threat import EAVESDROPPER
+from overheard.report.html import render_markdown, title
+from overheard.report.model import curves
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +33,7 @@ def told_by(attack: str, rows: Iterable[Any], **changes: Any) -> tuple[Any, ...]
 def told(audit: Audit) -> Audit:
     """The demo-like audit, with how sure it is and how long it listened."""
     sure = Calibration(bits=0.125, certain=2831, certain_right=2825, bins=BINS)
-    rows = Calibration(bits=0.5, certain=400, certain_right=399, rows=(17, 3, 401))
+    rows = Calibration(bits=0.5, certain=400, certain_right=399)
     observed = [
         Finding(attack="max_entropy", question="attribute", client="site 6", attribute="black",
                 metric="accuracy", rounds=k, value=v, low=v - 0.03, high=v + 0.03, n=1049,
@@ -53,18 +51,6 @@ def told(audit: Audit) -> Audit:
 
 def words_in(page: str, name: str) -> str:
     return words_of(section(page, name))
-
-
-def test_clients_stand_in_the_order_of_their_lift(audit: Audit) -> None:
-    table = re.search(r'<table class="sortable lifts">.*?</table>', render(audit), re.DOTALL)
-    assert table
-    lifts = [float(v) for v in re.findall(r'<td data-v="([^"]+)"', table[0])]
-    assert lifts == sorted(lifts, reverse=True)
-    assert len(lifts) == 18
-    best = max((f for f in audit.findings if f.lift is not None), key=lambda f: f.lift or 0)
-    first = table[0].split("<tr ")[1]
-    for text in (best.client, best.attribute, "51.0%", "58.0%", "max_entropy"):
-        assert str(text) in first  # majority and imputation of site 6
 
 
 def test_how_sure(told: Audit) -> None:
@@ -96,16 +82,6 @@ def test_a_chart_says_what_is_flagged(audit: Audit) -> None:
     assert set(marked) == {"max_entropy"}
 
 
-def test_the_first_sentence_counts_what_could_not_be_measured(audit: Audit) -> None:
-    flag = {"details": {"flag": "poor fit"}}
-    findings = tuple(
-        f.model_copy(update=flag) if f.attribute == "black" else f for f in audit.findings
-    )
-    assert "; 1 more could not" in words_of(render(audit))  # the labels were skipped
-    page = words_of(render(audit.model_copy(update={"findings": findings, "pooled": ()})))
-    assert "; 2 more could not" in page
-
-
 def test_what_only_all_clients_together_show_is_said_of_no_client(audit: Audit) -> None:
     first = next(f for f in audit.findings if (f.attack, f.attribute) == ("max_entropy", "black"))
     made = tuple(
@@ -116,11 +92,6 @@ def test_what_only_all_clients_together_show_is_said_of_no_client(audit: Audit) 
     sure = row.model_copy(update={"p_value": 1e-6})
     page = render(audit.model_copy(update={"findings": made, "pooled": (sure,), "skipped": ()}))
     assert "none of 6 clients is exposed by itself" in words_of(page)
-
-
-def test_an_audit_without_it_says_so(audit: Audit) -> None:
-    assert "nothing to say" in words_in(render(audit), "sure")
-    assert "How long one must listen" not in words_of(render(audit))
 
 
 def test_accuracy_by_rounds(told: Audit) -> None:
@@ -156,9 +127,12 @@ def test_what_would_help_without_a_sweep(audit: Audit) -> None:
 
 def test_what_would_help_with_a_sweep(audit: Audit) -> None:
     points = [
-        Measured("noise 0.1", "black", "max_entropy", 0.01, 0.002, 0.31, 0.01, "r2", 3, True),
-        Measured("none", "black", "max_entropy", 0.25, 0.01, 0.40, 0.01, "r2", 3, True),
-        Measured("<b>clip</b>", "black", "max_entropy", 0.26, 0.01, 0.30, 0.01, "r2", 3, False),
+        Point(defence, strength, (), "max_entropy", "black", leaks, spread, None, *rest)
+        for defence, strength, leaks, spread, *rest in (
+            ("noise", 0.1, 0.01, 0.002, 0.31, 0.01, "r2", 3, 0, True),
+            ("none", 0.0, 0.25, 0.01, 0.40, 0.01, "r2", 3, 0, True),
+            ("<b>clip</b>", 0.0, 0.26, 0.01, 0.30, 0.01, "r2", 3, 0, False),
+        )
     ]
     (one,) = frontiers(points[::-1])
     assert [p.name for p in one.points] == ["noise 0.1", "none", "<b>clip</b>"]
@@ -171,44 +145,12 @@ def test_what_would_help_with_a_sweep(audit: Audit) -> None:
 
 
 def test_papers_are_cited(audit: Audit) -> None:
-    entries = bibtex(audit)
-    assert entries.count("@") == 3  # the program, xu2021, driouich2022
-    assert "{Xu, Chuan and Neglia, Giovanni}" in entries
-    assert entries.count("{") == entries.count("}")
-    assert "@misc{driouich2022," in words_of(render(audit))
+    assert all(title(short) in words_of(render(audit)) for short in ("xu2021", "driouich2022"))
     assert title("xu2021") == (
         "Xu and Neglia (2021), “What else is leaked when eavesdropping Federated Learning?”"
     )
     assert title("driouich2022").startswith("Driouich et al. (2022)")
     assert title("somebody2030") == "somebody2030"
-
-
-# --- two federations of the same people in one chart
-
-
-def test_a_linear_model_beside_a_network(federate):
-    attacks = ["majority", "max_entropy"]
-    linear = audit(federate(), EAVESDROPPER, attacks)
-    deep = federate({"name": "mlp", "hidden": [32]}, rounds=1, participation=1.0)
-    network = audit(deep, EAVESDROPPER, attacks)
-    assert federation_words(linear) == "linear regression, 30 rounds"
-    assert federation_words(network) == "network with 32 hidden units, 1 round"
-    (chart,) = compared([linear, network])
-    assert chart.name == "s"
-    rows = [row for row, _ in chart.rows]
-    assert [row.lanes[0].found.attack for row in rows] == ["max_entropy", "max_entropy"]
-    assert rows[1].lanes[0].found.value == 1.0 > rows[0].lanes[0].found.value
-    assert rows[0].majority is not None
-    page = render(network, beside=[linear])
-    assert "The same people, another model" in page
-    assert "network with 32 hidden units" in page
-    assert "another model" not in render(network)
-
-
-def test_nothing_shared_nothing_drawn(federate):
-    one = audit(federate(), EAVESDROPPER, ["last_returned"])
-    assert compared([one]) == []
-    assert compared([one, one]) == []
 
 
 # --- a property of clients is asked of all of them together, and shown so
@@ -260,11 +202,3 @@ def test_the_page_counts_clients_and_not_records(poisoned: Audit) -> None:
     (secret,) = digest(poisoned)["secrets"]
     assert secret["metric"] == "f1"
     assert secret["level"] == "exposed"
-
-
-def test_beside_attributes_both_are_shown(poisoned: Audit, audit: Audit) -> None:
-    parts = ("attacks", "findings", "pooled")
-    both = {part: getattr(audit, part) + getattr(poisoned, part) for part in parts}
-    text = words_of(render(audit.model_copy(update=both)))
-    for words in ("Clients by lift", "Client by client", "Properties of", "0.95 (0.47–1.00)"):
-        assert words in text

@@ -19,7 +19,8 @@ from patience import PATIENCE
 
 from overheard.data.bundled import digits
 from overheard.data.source import add_sources
-from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
+from overheard.errors import ChooseAnotherOutput, FixConfig
+from overheard.evaluation import checkpoint
 from overheard.federation import simulate
 from overheard.sweep import run
 from overheard.sweep.frontier import draw, frontier
@@ -116,37 +117,17 @@ def test_finished_cells_are_not_run_again_and_the_table_is_the_same(
     finished: Path, undisturbed: Path
 ) -> None:
     before = {p: p.stat().st_mtime_ns for p in kept(half_done(finished))}
-    (finished / "cells" / "left.json.part").write_text("torn")
     observed: list[tuple[int, int]] = []
     sweep(parse_sweep(SWEEP), finished, progress=lambda _, d, t: observed.append((d, t)))
     assert observed == [(2, 4), (3, 4), (4, 4)]
     assert all(p.stat().st_mtime_ns == then for p, then in before.items())
-    assert same_table(finished, undisturbed)
-    assert not list(finished.rglob("*.part"))
-
-
-def test_cells_of_another_version_are_not_mixed_with_this_ones(
-    finished: Path, undisturbed: Path
-) -> None:
-    """They are refused, and with ``again`` run anew; a table of them can still be read."""
-    first, *others = kept(finished)
-    older = json.loads(first.read_text())
-    first.write_text(json.dumps(older | {"version": "another"}))
-    with pytest.raises(ChooseAnotherOutput, match=r"another version of overheard.*--again"):
-        sweep(parse_sweep(SWEEP), finished)
-    assert not same_table(finished, undisturbed)
-    assert {row["version"] for row in read_rows(finished)} == {older["version"], "another"}
-    before = {p: p.stat().st_mtime_ns for p in others}
-    sweep(parse_sweep(SWEEP), finished, again=True)
-    assert all(p.stat().st_mtime_ns == then for p, then in before.items())
-    assert json.loads(first.read_text())["version"] == older["version"]
     assert same_table(finished, undisturbed)
 
 
 def test_a_full_disk_ends_the_sweep_and_keeps_what_is_finished(
     finished: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, written = run.replace_durably, []  # type: ignore[attr-defined]
+    real, written = checkpoint.replace_durably, []  # type: ignore[attr-defined]
 
     def full(path: Path, content: bytes) -> None:
         if written:
@@ -155,7 +136,7 @@ def test_a_full_disk_ends_the_sweep_and_keeps_what_is_finished(
         real(path, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(run, "replace_durably", full)
+        patched.setattr(checkpoint, "replace_durably", full)
         with pytest.raises(OSError, match="No space left on device"):
             sweep(parse_sweep(SWEEP), half_done(finished))
     assert len(kept(finished)) == 3
@@ -169,17 +150,6 @@ def test_a_disk_that_is_full_inside_a_cell_is_no_fault_of_the_cell(
     with pytest.raises(OSError, match="somewhere"):
         sweep(parse_sweep(SWEEP), tmp_path / "s")
     assert not kept(tmp_path / "s")
-
-
-def test_a_table_that_cannot_be_written_leaves_the_old_one(
-    finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = (finished / TABLE).read_bytes()
-    monkeypatch.setattr("os.fsync", full_disk)
-    with pytest.raises(OSError, match="somewhere"):
-        write_table(finished)
-    assert (finished / TABLE).read_bytes() == before
-    assert not list(finished.glob("*.part"))
 
 
 def test_a_failing_cell_is_kept_with_its_error_and_the_others_go_on(tmp_path: Path) -> None:
@@ -201,17 +171,22 @@ def test_a_folder_of_another_sweep_or_of_another_writer_is_refused(finished: Pat
 
     with pytest.raises(ChooseAnotherOutput, match="holds another sweep"):
         sweep(parse_sweep(ONE), finished)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run, "version", lambda name: "another")
+        with pytest.raises(ChooseAnotherOutput, match="another version of overheard"):
+            sweep(parse_sweep(SWEEP), finished)
     with (finished / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(ChooseAnotherOutput, match="another sweep is writing"):
             sweep(parse_sweep(SWEEP), finished)
 
 
-def test_damaged_results_are_named(finished: Path) -> None:
-    for path in kept(finished):
-        path.write_text("[" * 100_000)
-    with pytest.raises(FixRecording, match="more levels, and the limit is 64"):
-        read_rows(finished)
+def test_damaged_cells_are_run_again(finished: Path, undisturbed: Path) -> None:
+    first, second, *others = kept(finished)
+    first.write_text("[" * 100_000)
+    second.write_bytes(second.read_bytes()[:-9])
+    assert len(read_rows(finished)) == 2 * len(others)
+    assert same_table(sweep(parse_sweep(SWEEP), finished), undisturbed)
     for path in kept(finished):
         path.unlink()
     with pytest.raises(FixConfig, match="no cell is finished"):
@@ -326,8 +301,7 @@ def test_where_a_cell_was_recorded_is_in_no_result(tmp_path: Path) -> None:
     change = {"defence": [{"name": "secure_sum"}], "training.weighting": "equal"}
     (first,) = cells(parse_sweep({**ONE, "setting": [{"defence": "sums", "change": change}]}))
     results = [run_cell(first, None), run_cell(first, tmp_path)]
-    assert all(r["seconds"] > 0 and r["key"] == first.key for r in results)
-    said = [json.dumps({**r, "seconds": 0}) for r in results]
+    said = [r.to_json() for r in results]
     assert "holds sums of updates only" in said[0]
     assert said[0] == said[1]
     assert list(tmp_path.iterdir()) == []

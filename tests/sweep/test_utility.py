@@ -53,7 +53,7 @@ def found(
     settings = [{"defence": str(d), "change": {"defence": d}} for d in defences]
     asked = {"base": base, "setting": settings, "attacks": ["max_entropy"], "clients": ["0"]}
     results = [run_cell(cell) for cell in cells(parse_sweep(asked))]
-    assert not [r["error"] for r in results if "error" in r]
+    assert not [r.error for r in results if r.error]
     return results
 
 
@@ -61,23 +61,23 @@ def test_what_a_newton_model_is_worth(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
     noise = {"name": "dp_sums", "clip": 1.0, "noise": 20.0}
     plain, noisy = found(tmp_path, {"name": "newton", "likelihood": "linear"}, 2, [], [noise])
-    assert plain["utility_is"] == "r2"
-    assert plain["utility"] > 0.7 > noisy["utility"]
-    assert plain["findings"][0]["value"] > noisy["findings"][0]["value"]
+    assert plain.utility_is == "r2"
+    assert plain.utility > 0.7 > noisy.utility
+    assert plain.findings[0].value > noisy.findings[0].value
 
 
 def test_what_tables_are_worth(tmp_path: Path) -> None:
     defences = ([{"name": "round_counts", "to": 5}], [{"name": "suppress_cells", "below": 5}])
     plain, rounded, hidden = found(tmp_path, TABLES, 1, [], *defences)
-    assert plain["utility_is"] == "closeness of tables"
-    assert plain["utility"] == 1
-    assert 0.6 < rounded["utility"] < 1
-    assert 0.6 < hidden["utility"] < 1
+    assert plain.utility_is == "closeness of tables"
+    assert plain.utility == 1
+    assert 0.6 < rounded.utility < 1
+    assert 0.6 < hidden.utility < 1
 
 
 def test_what_trees_are_worth(tmp_path: Path) -> None:
     pytest.importorskip("xgboost", reason="needs overheard[xgboost]")
     model = {"name": "xgboost", "objective": "reg:squarederror", "max_depth": 3}
     few, many = (found(tmp_path, model, rounds, [])[0] for rounds in (1, 4))
-    assert few["utility_is"] == "r2"
-    assert 0 < few["utility"] < many["utility"] < 1
+    assert few.utility_is == "r2"
+    assert 0 < few.utility < many.utility < 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from scipy import sparse
 from overheard.attacks.client import Client
 from overheard.attacks.replay import Replay, ReplayOptions
 from overheard.decoding.max_entropy import Posterior
-from overheard.decoding.noise import covariance
+from overheard.decoding.noise import whitening
 from overheard.programs.linearise import batches_of
 from overheard.programs.networks import network
 from overheard.programs.orders import SOURCES, Convention, Place, orders
@@ -40,6 +40,8 @@ WELL_KNOWN = (
     123456, 1234567, 12345678, 42424242, 123456789, 3735928559, 4294967295,
 )  # fmt: skip
 """Seeds that people like, besides small ones."""
+Tried = tuple[Convention, int]
+"""One seed under one convention."""
 _AT_ONCE = 1_000_000  # entries of the orders that are looked at together
 
 
@@ -88,8 +90,7 @@ class Screen:
         self.sent, self.returned = client.messages.sent[0], client.messages.returned[0]
         self.recipe, self.prior, self.candidates = recipe, client.prior, client.encoded
         n = len(self.prior)
-        unshuffled = np.tile(np.arange(n), (recipe.epochs, 1))
-        steps = batches_of(recipe, n, unshuffled)
+        steps = batches_of(recipe, n, np.tile(np.arange(n), (recipe.epochs, 1)))
         self.sizes = np.array([len(b) for b in steps[: len(steps) // recipe.epochs]])
         per = max(1, min(len(self.sizes), options.parts // recipe.epochs))
         self.pieces = np.array_split(np.arange(len(self.sizes)), per)
@@ -112,8 +113,7 @@ class Screen:
         live = np.flatnonzero(ends.var(axis=0) > 0)
         self.which = np.sort(rng.permutation(live)[: 2 * self.options.widths[-1]])
         self.table = self._tables(path)
-        theirs = np.stack(drawn, axis=1)
-        predicted = self.predicted(theirs, slice(None))
+        predicted = self.predicted(np.stack(drawn, axis=1), slice(None))
         missed = ends[:, self.which].astype(np.float64) - predicted
         by_order = predicted.var(axis=0)
         spread = np.maximum(missed.var(axis=0, ddof=1), 1e-4 * by_order) + 1e-30
@@ -162,32 +162,33 @@ class Screen:
         """What the best of so many predictions leave of the message: less is better."""
         part = slice(width)
         own, missed = self.options.own, self.missed[:, part]
-        noise = covariance(missed / np.sqrt(len(missed) - 1), self.sd[part], own)
+        white = whitening(missed / np.sqrt(len(missed) - 1), self.sd[part], own)
         left = self.returned[self.which[part]] - self.predicted(some, part) - self.centre[part]
-        return np.asarray(np.log1p(noise.white(left) ** 2 / (4 * own)).mean(axis=1))
+        return np.asarray(np.log1p(white(left) ** 2 / (4 * own)).mean(axis=1))
 
 
-class Tried(NamedTuple):
-    """One seed under one convention."""
+def orders_of(some: Sequence[Tried], place: Place) -> Indices:
+    """The orders (tried, epochs, records): a convention's are drawn together."""
+    made = np.empty((len(some), place.epochs, place.records), np.int64)
+    for convention in {tried[0] for tried in some}:
+        at = [i for i, tried in enumerate(some) if tried[0] == convention]
+        made[at] = orders(convention, [some[i][1] for i in at], place)
+    return made
 
-    convention: Convention
-    seed: int
 
-
-def guessed(client: Client, rng: np.random.Generator) -> Posterior | None:
+def guessed(
+    client: Client, order: BatchOrder, place: Place, rng: np.random.Generator
+) -> Posterior | None:
     """The proven answer under one of the orders that may be, if there is one."""
-    link, recipe, records = client.messages, client.recipe, len(client.prior)
-    assert client.order is not None
-    if recipe.clip_norm is not None or not recipe.local_steps(records):
+    if client.recipe.clip_norm is not None or not client.recipe.local_steps(place.records):
         return None  # coordinates of a clipped gradient cannot be predicted by themselves
-    place = Place(int(link.rounds[0]), recipe.epochs, records, recipe.model.size)
-    sources = {c.source: c for c in client.order.tried()}  # to a first message restarts are one
-    every = [Tried(c, seed) for c in sources.values() for seed in client.order.seeds]
+    sources = {c.source: c for c in order.tried()}  # to a first message restarts are one
+    every = [(c, seed) for c in sources.values() for seed in order.seeds]
     screen = Screen(client, rng)
     for tried in ranked(screen, every, place, rng)[: screen.options.decoded]:
-        found = Replay(client, orders(*tried, place), GUESSED).answer()
+        found = Replay(client, orders_of([tried], place)[0], GUESSED).answer()
         if found is not None:
-            said = f"seed {tried.seed}: {SOURCES[tried.convention.source].words}"
+            said = f"seed {tried[1]}: {SOURCES[tried[0].source].words}"
             notes = {**found.notes, "order_guessed": said, "seeds_tried": len(every)}
             return replace(found, notes=notes)
     return None
@@ -201,8 +202,7 @@ def ranked(
     some = list(every)
     for width, kept in zip(options.widths, options.kept, strict=True):
         parts = [some[start : start + chunk] for start in range(0, len(some), chunk)]
-        tables = (np.stack([orders(*tried, place) for tried in part]) for part in parts)
-        scores = np.concatenate([screen.scores(table, width) for table in tables])
+        scores = np.concatenate([screen.scores(orders_of(p, place), width) for p in parts])
         best = np.argsort(scores, kind="stable")[:kept]
         some, scores = [some[i] for i in best], scores[best]
     n, times = place.records, options.clients * place.epochs

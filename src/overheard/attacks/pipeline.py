@@ -57,16 +57,21 @@ def decode(
     one_step: OneStepOptions = ONE_STEP,
     training: TrainingOptions = TRAINING,
 ) -> Posterior:
-    """Probabilities of each record's candidates, with why they must not be relied on, if so."""
+    """Probabilities of each record's candidates, with why they must not be relied on, if so: those
+    are halfway between the prior and what was decoded, so that nothing is certain."""
     network = isinstance(client.program, Recipe)
     if client.candidates.spread and not (network and has_moments(client)):
         raise ChooseAnotherAttack("it is a number; those are decoded for linear least squares only")
     if not network:
-        return _decode_releases(client)
-    if is_one_step(client):
-        return decode_one_step(client, rng, one_step)
-    found = decode_training(client, rng, training)
-    return replace(found, probabilities=group_means(found.probabilities, client.ties))
+        found = _decode_releases(client)
+    elif is_one_step(client):
+        found = decode_one_step(client, rng, one_step)
+    else:
+        found = decode_training(client, rng, training)
+        found = replace(found, probabilities=group_means(found.probabilities, client.ties))
+    # what must not be relied on may be worth nothing: as likely as not it is the prior that holds
+    own = found.probabilities
+    return replace(found, probabilities=(own + client.prior) / 2 if found.flag else own)
 
 
 def _decode_releases(client: Client, options: ReleaseOptions = RELEASES) -> Posterior:
@@ -147,12 +152,9 @@ def flagged(flag: str, probabilities: Array, decided: float = 0.9) -> dict[str, 
     """The diagnostic ``flag``: why the answer must not be relied on. An answer that may be, and
     that expects less than ``decided`` of its choices right, is undecided: its probabilities stand.
     """
-    if flag:
-        return {"flag": flag}
     expected = float(probabilities.max(axis=1).mean())
-    if expected < decided:
-        return {"undecided": f"the decoder itself expects {expected:.2f} of its choices right"}
-    return {}
+    vague = f"the decoder itself expects {expected:.2f} of its choices right"
+    return {"flag": flag} if flag else {"undecided": vague} if expected < decided else {}
 
 
 def diagnosed(posterior: Posterior) -> dict[str, float | int | str]:

@@ -22,7 +22,7 @@ from overheard.attacks.client import Client
 from overheard.decoding.gaussian import match, moment_sites, tilt
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import NORMAL_MEDIAN, NUMBERS
-from overheard.decoding.noise import covariance
+from overheard.decoding.noise import whitening
 from overheard.decoding.posterior import descended
 from overheard.decoding.ties import group_means
 from overheard.programs.linearise import Trajectory, trajectory
@@ -216,13 +216,13 @@ class Replay:
         spread = np.einsum("sr,sr->r", missed, missed)
         # where none of these clients strays a message still may
         sd = np.sqrt(spread + self.options.strays * np.median(spread) + self.place**2)
-        noise = covariance(missed, sd, self.options.own, np.float32)
-        residual = noise.white(self.returned - centre)
+        white = whitening(missed, sd, self.options.own, np.float32)
+        residual = white(self.returned - centre)
         # a message strays further than these clients: by how much, and where, it says itself
         middle = max(float(np.median(np.abs(residual))) / NORMAL_MEDIAN, 1e-12)
         tails = self.options.tails
-        weight = np.sqrt((tails + 1) / (tails + (residual / middle) ** 2)) / middle
-        return noise.white(columns) * weight, residual * weight, mean
+        weight = np.sqrt(tails + 1) / np.hypot(np.sqrt(tails) * middle, residual)
+        return white(columns) * weight, residual * weight, mean
 
     def _posterior(self, belief: Array, clients: int) -> Array:
         """Probabilities by one robust Gauss-Newton step."""

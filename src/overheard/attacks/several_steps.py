@@ -170,7 +170,7 @@ def replayed(client: Client, guess: bool = False) -> Posterior | None:
     if guess != (order is None):
         return None
     if order is None:
-        return guessed(client, np.random.default_rng(0))
+        return guessed(client, client.order, place, np.random.default_rng(0))
     return Replay(first, order).answer()
 
 

@@ -66,7 +66,7 @@ for _example, _command in (
     ("share run --target attribute.sex --out shared", recording.share),
     ("report audit/audit.json --out report.html", report.report),
     ("compare before/audit.json after/audit.json", report.compare),
-    ("detect run --property poisoning --chart who.svg", detect.detect),
+    ("detect run --property poisoning", detect.detect),
     ("verify run", recording.verify),
     ("attacks max_entropy", catalogue.attacks),
     ("explain training.epochs", explain.explain),

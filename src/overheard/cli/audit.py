@@ -14,7 +14,7 @@ from typer import Exit, Option
 import overheard
 from overheard import terminal
 from overheard.cli.describe import described
-from overheard.cli.options import Describing, Grant, Out, Run, Seed, ShowRecords, Threat, TrustCode
+from overheard.cli.options import Describing, Grant, Out, Run, Seed, Threat, TrustCode
 from overheard.cli.recording import record
 from overheard.errors import ChooseAnotherAttack, FixRecording
 from overheard.files import refuse_existing, replace_durably, write_durably
@@ -52,18 +52,6 @@ def audit(
     demographics: Annotated[
         list[str], Option(help="Public column of registers (repeat), for --ladder.")
     ] = [],
-    budget: Annotated[
-        float | None,
-        Option(help="Seconds for each attack on each client; what takes longer is skipped."),
-    ] = None,
-    show_records: ShowRecords = False,
-    keep_hits: Annotated[
-        bool,
-        Option("--keep-hits", help="Keep OUT/hits.json, for `compare`; as secret as truth/."),
-    ] = False,
-    ignore_damage: Annotated[
-        bool, Option("--ignore-damage", help="Audit what is left of a damaged recording.")
-    ] = False,
     workers: Annotated[
         int, Option(help="Processes that attack clients at once; the audit is the same.", min=1)
     ] = 1,
@@ -83,20 +71,19 @@ def audit(
     """
     from overheard.evaluation.audit import PIECE
     from overheard.evaluation.checkpoint import asking, fingerprint, finish, unfinished
-    from overheard.evaluation.compare import HITS, hits_json
     from overheard.evaluation.record import AUDIT
     from overheard.report.digest import digest
     from overheard.report.html import render
 
-    settings: dict[str, Any] = {"slow": slow, "rounds": rounds, "ladder": ladder, "budget": budget}
-    settings |= {"demographics": tuple(demographics), "rows": show_records, "seed": seed or 0}
+    settings: dict[str, Any] = {"slow": slow, "rounds": rounds, "ladder": ladder}
+    settings |= {"demographics": tuple(demographics), "seed": seed or 0}
     chosen: dict[str, Any] = {"threat": threat, "grant": grant, "attack": attack, "client": client}
-    chosen |= {"target": target, "hits": keep_hits, "version of overheard": version("overheard")}
+    chosen |= {"target": target, "version of overheard": version("overheard")}
     page = out / PAGE
     with unfinished(out) as work:
-        left, damage = _sound(run, ignore_damage, work)
-        recording = described(left, description, trust_code, work, run)
-        whose = {"recording": fingerprint(recording), "damage": list(damage)}
+        _refuse_damaged(run)
+        recording = described(run, description, trust_code, work)
+        whose = {"recording": fingerprint(recording)}
         kept = asking(work, whose | chosen | settings, PIECE)
         if (out / AUDIT).exists():  # it was stopped at its very end
             result = overheard.read_audit(out / AUDIT)
@@ -106,17 +93,12 @@ def audit(
             if workers > 1 or ray:
                 _share_out((*asked, how), kept, workers, ray)
             result = run_audit(*asked, how, kept)
-            about = result.run.model_copy(update={"damage": damage})
-            result = result.model_copy(update={"run": about})
-        replace_durably(page, render(result, show_records=show_records).encode())
-        private = {HITS: hits_json(kept.everything())} if keep_hits else {}
-        finish(work, AUDIT, result.to_json(), private)
+        replace_durably(page, render(result).encode())
+        finish(work, AUDIT, result.to_json())
     summary(result)
     terminal.wrote("audit", out / AUDIT)
     terminal.wrote("report", page)
-    if keep_hits:
-        terminal.say(f"secret     {out / HITS}: which records were guessed right")
-    terminal.emit({"audit": str(out / AUDIT)} | digest(result, show_records))
+    terminal.emit({"audit": str(out / AUDIT)} | digest(result))
     if result.failed:
         raise Exit(ATTACK_FAILED)
 
@@ -140,32 +122,19 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
         write_durably(file, [audits[-1].to_json().encode()])
         overheard.write_report(audits[-1], out / name / PAGE)
         summary(audits[-1], f"{name}: what the eavesdropper learns, all clients together")
-    overheard.write_report(audits[-1], out / PAGE, beside=audits[:-1])
+    overheard.write_report(audits[-1], out / PAGE)
     terminal.say(f"recordings {out}/*/run", f"audits     {out}/*/audit.json")
     terminal.wrote("report", out / PAGE)
     written = [str(out / name / "audit.json") for name in DEMO]
     terminal.emit({"audits": written, "report": str(out / PAGE)})
 
 
-def _sound(run: Path, ignore_damage: bool, work: Path) -> tuple[Path, tuple[str, ...]]:
-    """The recording, or what is left of a damaged one, and what is missing from it."""
-    from overheard.transcript.verify import salvage
-
+def _refuse_damaged(run: Path) -> None:
     with terminal.waiting("checking every byte"):
         problems = overheard.verify(run).problems
-    if not problems:
-        return run, ()
-    if not ignore_damage:
+    if problems:
         more = f" (and {len(problems) - 1} more: overheard verify {run})" if problems[1:] else ""
-        raise FixRecording(
-            f"{problems[0]}{more}; --ignore-damage audits what is left of a damaged recording"
-        )
-    left = work / "left" / run.resolve().name
-    shutil.rmtree(left.parent, ignore_errors=True)
-    missing = salvage(run, left)
-    for line in missing:
-        terminal.complain(f"damaged: {line}")
-    return left, missing
+        raise FixRecording(f"{problems[0]}{more}")
 
 
 def _share_out(asked: tuple[Any, ...], kept: Any, workers: int, ray: str) -> None:
@@ -230,10 +199,7 @@ def summary(record: overheard.Audit, title: str = "") -> None:
     numbers = ["measured (95% interval)", "of", "commonest value", "imputation", "lift"]
     usual = f"what the {record.run.threat} learns, all clients together"
     terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
-    lines = [*headline(record)]
-    if left := len(record.run.damage):
-        lines.append(f"The recording is damaged; {left} part(s) of it were left out.")
-    terminal.say(*(f"- {line}" for line in (*lines, *record.notes)))
+    terminal.say(*(f"- {line}" for line in (*headline(record), *record.notes)))
     (terminal.complain if record.unfit else terminal.say)(f"- {replay_words(record)}")
     if record.skipped:
         reasons = dict.fromkeys(s.reason for s in record.skipped)

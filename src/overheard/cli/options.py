@@ -11,9 +11,6 @@ Run = Annotated[Path, Argument(help="A recording.")]
 Out = Annotated[Path, Option(help="Where to write; must not exist yet.")]
 Config = Annotated[Path, Argument(help="TOML file that describes the federation.")]
 Seed = Annotated[int | None, Option(help="Seed of every random choice.", show_default="0")]
-ShowRecords = Annotated[
-    bool, Option("--show-records", help="Name the rows of records known beyond 99%.")
-]
 Threat = Annotated[
     str, Option(help="Threat model: eavesdropper, server, isolating-server, secure-server.")
 ]

@@ -58,7 +58,7 @@ def preflight(
             found = overheard.preflight_updates(overheard.read_config(config), update, *asked)
         else:
             found = overheard.preflight(overheard.read_config(config), *asked, changes, show)
-    content = asdict(found) | {"answer": found.answer, "passes": found.passes}
+    content = asdict(found) | {"answer": found.answer, "passes": found.answer == "ok"}
     figures = TypeAdapter(Any).dump_json(content, indent=1)  # NaN, which is no JSON, is null
     terminal.emit(json.loads(figures))
     _show(found)
@@ -66,7 +66,7 @@ def preflight(
         write_durably(out, [figures, b"\n"])
         terminal.wrote("figures", out)
     terminal.say(*conclusion(found), f"took {found.seconds / found.rounds:.2g} s an update")
-    if not found.passes:
+    if found.answer != "ok":
         raise Exit(1)
 
 

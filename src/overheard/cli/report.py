@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,42 +10,35 @@ from typer import Argument, Exit, Option
 
 import overheard
 from overheard import terminal
-from overheard.cli.options import Out, ShowRecords
+from overheard.cli.options import Out
 
 if TYPE_CHECKING:
     from overheard.evaluation.compare import Compared
 
 
-Format = StrEnum("Format", ["html", "md", "json"])
-
-
 def report(
     audit_file: Annotated[Path, Argument(help="What an audit wrote.", metavar="AUDIT.json")],
     out: Out,
-    format: Annotated[
-        Format | None, Option(help="Default: by the name of the file, else html.")
-    ] = None,
     sweep: Annotated[
         Path | None, Option(help="Folder of a sweep: shows what would help, measured.")
     ] = None,
-    show_records: ShowRecords = False,
 ) -> None:
-    """Write the report of an audit: one HTML file that opens offline, Markdown or JSON."""
+    """Write the report of an audit, by the name of OUT: one HTML file that opens offline, Markdown
+    (.md) or JSON (.json)."""
     from overheard.report.digest import digest
     from overheard.report.html import render_markdown, write_new
-    from overheard.sweep.frontier import measured_by
+    from overheard.sweep.frontier import frontier
+    from overheard.sweep.run import read_rows
 
-    audit, measured = overheard.read_audit(audit_file), measured_by(sweep) if sweep else []
-    match format or out.suffix.lower().removeprefix("."):
-        case "md":
-            write_new(out, render_markdown(audit, measured, show_records))
-        case "json":
-            content = json.dumps(digest(audit, show_records), indent=1, ensure_ascii=False)
+    audit, measured = overheard.read_audit(audit_file), frontier(read_rows(sweep)) if sweep else []
+    match out.suffix.lower():
+        case ".md":
+            write_new(out, render_markdown(audit, measured))
+        case ".json":
+            content = json.dumps(digest(audit), indent=1, ensure_ascii=False)
             write_new(out, content + "\n")
         case _:
-            overheard.write_report(audit, out, (), measured, show_records)
-    if show_records and not any(f.calibration and f.calibration.rows for f in audit.findings):
-        terminal.complain("note: the audit holds no row numbers; run it again with --show-records")
+            overheard.write_report(audit, out, measured)
     terminal.wrote("report", out)
     terminal.emit({"report": str(out)})
 
@@ -69,9 +61,7 @@ def compare(
     from overheard.evaluation import compare as comparing
 
     one, other = overheard.read_audit(before), overheard.read_audit(after)
-    files = before.with_name(comparing.HITS), after.with_name(comparing.HITS)
-    hits = comparing.read_hits(files[0], one), comparing.read_hits(files[1], other)
-    found = comparing.compare(one, other, clients, hits)
+    found = comparing.compare(one, other, clients)
     refused = bool(found.differs) and not (anyway and (found.rows or found.lost))
     terminal.emit(found.to_dict() | {"comparable": not refused})
     if refused:
@@ -86,7 +76,7 @@ def compare(
         [_cells(row) for row in found.rows],
         f"What leaks, strongest attack each; all intervals hold at {comparing.TOGETHER:.0%}",
     )
-    terminal.say(*(f"note: {n}" for n in (*found.differs, *found.cautions, *found.unpaired)))
+    terminal.say(*(f"note: {n}" for n in (*found.differs, *found.cautions)))
     risen = [
         r.secret + (f" of {r.client}" if r.client else "") for r in found.rows if r.change == "rose"
     ]

@@ -17,9 +17,7 @@ def sweep(
     out: Annotated[Path, Option(help="Folder of the results; an unfinished one goes on.")],
     workers: Annotated[int, Option(help="Processes, one thread each.")] = 1,
     ray: Annotated[str, Option(help="Address of a Ray cluster to run on instead.")] = "",
-    again: Annotated[
-        bool, Option("--again", help="Run cells that failed, or of another version, again.")
-    ] = False,
+    again: Annotated[bool, Option("--again", help="Run cells that failed again.")] = False,
 ) -> None:
     """Record and audit a grid of federations; killed at any moment, the same command goes on."""
     from overheard.sweep import grid, run

@@ -67,24 +67,26 @@ def calibrate(
     Powers of the evidence in steps of a twentieth are tried (a simulated client or two do not tell
     neighbours apart) and the one is taken under which the secrets are likeliest; of those that are
     as likely, up to ``alike`` nats of all records together (answers that are certain at any power
-    are), the one nearest to one.
+    are), the largest.
     """
-    pairs = list(zip(answers, secrets, strict=True))
-    powers = np.linspace(0.1, 1.5, 29)
-    score = np.array(
-        [sum(len(s) * _log_likelihood(tempered(p, prior, x), s) for p, s in pairs) for x in powers]
-    )
-    likely = powers[score >= score.max() - alike]
-    temperature = float(likely[np.abs(likely - 1).argmin()])
-    each = [tempered(p, prior, temperature) for p in answers]
-    right = [p.argmax(axis=1) == s for p, s in zip(each, secrets, strict=True)]
+    found, truth = np.asarray(answers), np.asarray(secrets)[..., None]
+
+    def likelihood(power: float) -> Array:
+        there = np.take_along_axis(tempered(found, prior, power), truth, axis=2)
+        return np.asarray(np.log(np.maximum(there, 1e-12)))
+
+    powers = np.linspace(0.1, 1.0, 19)
+    score = np.array([likelihood(power).sum() for power in powers])
+    temperature = float(powers[score >= score.max() - alike][-1])
+    each = tempered(found, prior, temperature)
+    right = each.argmax(axis=2) == truth[..., 0]
     return Calibration(
         temperature,
-        float(np.mean(right)),
-        float(np.mean([p.max(axis=1) for p in each])),
-        float(np.mean([_log_likelihood(p, s) for p, s in zip(each, secrets, strict=True)])),
+        float(right.mean()),
+        float(each.max(axis=2).mean()),
+        float(likelihood(temperature).mean()),
         prior,
-        float(np.std(right) / np.sqrt(np.size(right))),
+        float(right.std() / np.sqrt(right.size)),
     )
 
 
@@ -95,13 +97,7 @@ def tempered(probabilities: Array, prior: Array, power: float) -> Array:
     with np.errstate(divide="ignore"):
         evidence = np.log(np.maximum(probabilities, 1e-300)) - np.log(prior)
         logits = np.where(prior > 0, np.log(prior) + power * evidence, -np.inf)
-    return np.asarray(special.softmax(logits, axis=1))
-
-
-def _log_likelihood(probabilities: Array, secret: Any) -> float:
-    """Mean log probability of a secret (n,)."""
-    found = probabilities[np.arange(len(probabilities)), secret]
-    return float(np.log(np.maximum(found, 1e-12)).mean())
+    return np.asarray(special.softmax(logits, axis=-1))
 
 
 class Judged(NamedTuple):

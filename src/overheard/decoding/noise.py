@@ -6,7 +6,7 @@ others nothing. Two ways out, by what the samples are.
 
 **What a linearisation misses** of a few dozen simulated clients: their sample correlation is shrunk
 towards none, ``own I + (1 - own) S`` (Ledoit and Wolf 2004 with a weight that is given). That is
-low rank plus a diagonal, which whitens in O(rank) a row (`covariance`).
+low rank plus a diagonal, which whitens in O(rank) a row (`whitening`).
 
 **Records that are known only in part** (`whitened`). A client's message is a sum of its records'
 gradients. Where a record is known only in part, its gradient is a mean that depends on what it may
@@ -21,7 +21,7 @@ is to be believed. Everything is a sum of imagined records' gradients (`Sums`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,28 +35,30 @@ deviation of a part of the noise that has every direction; and rounding's share 
 _RESOLVED = 1e-10  # of the largest eigenvalue: what is below is rounding of float64 products
 
 
-@dataclass(frozen=True)
-class Noise:
-    """Standard deviations (R,), directions (r, R) that coordinates have in common, and by how much
-    of itself each is taken back."""
+def whitening(
+    missed: Array, sd: Array, own: float, dtype: Any = np.float64
+) -> Callable[[Any], Any]:
+    """Rows (..., R) in units of the noise, up to one factor for all.
 
-    sd: Array
-    basis: Array
-    shrinkage: Array
+    From what was missed of simulated clients (S, R), divided by the root of how many there are;
+    ``own``: how much of the correlation is taken as none. With Z the samples and L the Cholesky
+    factor of ``own I + Z Z'`` a root of the inverse is ``I - Z' L^-T (L + sqrt(own) I)^-1 Z``
+    (Andrews 1968): two triangular solves.
+    """
+    samples = (missed / sd * np.sqrt(1 - own)).astype(dtype)
+    if len(samples) > len(sd):
+        samples = np.linalg.qr(samples, mode="r")  # as few that have the same products
+    alone = np.eye(len(samples), dtype=dtype)
+    lower = linalg.cholesky(samples @ samples.T + own * alone, lower=True, check_finite=False)
+    solve = partial(linalg.solve_triangular, lower=True, check_finite=False)
 
-    def white(self, rows: Array) -> Array:
-        """Rows (..., R) in units of the noise, up to one factor for all; of the precision of the
-        standard deviations."""
-        made = np.asarray(rows / self.sd, dtype=self.sd.dtype)
-        return np.asarray(made - ((made @ self.basis.T) * self.shrinkage) @ self.basis)
+    def white(rows: Any) -> Any:
+        made = (rows / sd).astype(dtype)
+        seen = solve(lower, (made @ samples.T).reshape(-1, len(alone)).T)
+        taken = solve(lower + np.sqrt(own) * alone, seen, trans="T").T @ samples
+        return made - taken.reshape(made.shape)
 
-
-def covariance(missed: Array, sd: Array, own: float, dtype: Any = np.float64) -> Noise:
-    """From what was missed of simulated clients (S, R), divided by the root of how many there are;
-    ``own``: how much of the correlation is taken as none."""
-    _, size, basis = np.linalg.svd(missed / sd * np.sqrt(1 - own), full_matrices=False)
-    shrinkage = 1 - np.sqrt(own / (own + size**2))
-    return Noise(sd.astype(dtype), basis.astype(dtype), shrinkage.astype(dtype))
+    return white
 
 
 class Sums(NamedTuple):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib.metadata import version
 from math import inf
-from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -33,7 +32,7 @@ from overheard.evaluation.replay import replays
 from overheard.evaluation.scoring import ALL_CLIENTS, Case, Scored, Scorer, answers_in, pooled
 from overheard.foreign.limits import check
 from overheard.programs.program import Told
-from overheard.programs.records import Codes, OneHot, Records
+from overheard.programs.records import Records
 from overheard.questions.question import by_question, grouped
 from overheard.transcript.kind import EVERYBODY, told_of
 from overheard.transcript.store import Recording
@@ -41,6 +40,12 @@ from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, in_the_clear, launch, observe
 
+LEFT_OUT = (
+    "This epsilon does not count what the recipe publishes: the means and scales of columns, and "
+    "the lists of their values. It holds only where these were chosen without looking at the "
+    "records (data-independent); computed from the records they are exact, and with everybody "
+    "else's records one person's values follow from them."
+)
 UNSCORED = "truth/ has no records of this client, so a guess about it cannot be scored"
 SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
 PIECE = Scored | Skipped | Failed | Finding | Replay
@@ -52,10 +57,7 @@ class AuditOptions:
     """How an audit is done.
 
     ``slow``: attacks that search for minutes run also when they are not named; otherwise they are
-    listed as skipped. ``budget``: seconds for each attack on each client, after which it is ended
-    and listed as skipped (`evaluation.checkpoint.within` says how). ``rows``: put the row numbers
-    of the records known beyond 99% into the record, a few per client; by default it holds nothing
-    about single records. ``progress``: told what begins, how many steps are done and how many there
+    listed as skipped. ``progress``: told what begins, how many steps are done and how many there
     are.
 
     ``rounds``: ask also what the first rounds alone would have told; ``ladder``: and what
@@ -68,17 +70,11 @@ class AuditOptions:
 
     seed: int = 0
     slow: bool = False
-    budget: float | None = None
-    rows: bool = False
     progress: Progress = field(default_factory=lambda: silent)
     rounds: bool = False
     ladder: bool = False
     demographics: tuple[str, ...] = ()
     share: tuple[int, int] = (0, 1)
-
-    def __post_init__(self) -> None:
-        if self.budget is not None and not 0 < self.budget < float("inf"):
-            raise FixConfig(f"a budget of {self.budget} seconds; give a number above 0, or none")
 
 
 @dataclass(frozen=True)
@@ -98,7 +94,10 @@ class Asked:
 
     @cached_property
     def truth(self) -> Mapping[str, Records]:
-        return self.recording.truth()
+        """The clients' records; a question about all of them at once may do without."""
+        needed = any(not target.asked.together for target in self.targets)
+        there = needed or self.recording.holds_truth("Records")
+        return self.recording.truth() if there else {}
 
     @cached_property
     def imputer(self) -> Imputer:
@@ -113,7 +112,7 @@ class Asked:
         view = observe(self.recording, self.threat, target, client)
         this = (self.recipe, self.truth, target, view, self.options.seed)
         answers = answers_in(self.recording, target)
-        return view, Case(*this, answers, self.imputer, self.options.rows).scorer()
+        return view, Case(*this, answers, self.imputer).scorer()
 
     def tried(
         self,
@@ -134,7 +133,7 @@ class Asked:
 
         about = (attack.name, client or ALL_CLIENTS, target.column or None)
         try:
-            return attempt(run, *about, doing, self.options.budget)
+            return attempt(run, *about, doing)
         except NOT_RUN as error:
             return self.skip(attack, client, target, f"{doing}: {error}" if doing else str(error))
 
@@ -171,8 +170,7 @@ def audit(
     ends in an error is listed as failed, and the others run. ``kept``: what an audit with the same
     arguments found before it was stopped, and where this one keeps what it finds.
 
-    Same recording, selection and seed: the same record, the measured seconds aside, and what a
-    budget ends.
+    Same recording, selection and seed: the same record, the measured seconds aside.
 
         recording = overheard.Recording.open("run")
         record = overheard.audit(recording, overheard.threat_named("eavesdropper"), targets=["sex"])
@@ -396,7 +394,7 @@ def promise_notes(recording: Recording) -> tuple[str, ...]:
     by_delta = grouped(promises.items(), lambda item: item[1].delta).values()
     said = tuple(_least(same, len(promises)) for same in by_delta)
     bounded = any(promise.epsilon is not None for promise in promises.values())
-    return (*said, *(_left_out(told_of(recording)) if bounded else ()))
+    return (*said, *([LEFT_OUT] * bounded))
 
 
 def _least(promises: Sequence[tuple[str, _Promise]], clients: int) -> str:
@@ -410,26 +408,4 @@ def _least(promises: Sequence[tuple[str, _Promise]], clients: int) -> str:
     return (
         f"Differential privacy promised to a record: epsilon {worst.epsilon:.3g} for its presence"
         f"{values}, at delta {worst.delta:.3g} ({worst.words}; {whose})."
-    )
-
-
-def _left_out(recipe: Told | None) -> tuple[str, ...]:
-    """What everybody is told of the records besides the updates, and no epsilon counts."""
-    if recipe is None:
-        return ()
-    target, blocks = recipe.target, recipe.encoding.blocks
-    numbers: list[Any] = [b for b in blocks if not isinstance(b, OneHot)]
-    numbers += [] if target.classes else [target]
-    scaled = [b.column for b in numbers if (b.shift, b.scale) != (0.0, 1.0)]
-    listed = [b.column for b in blocks if isinstance(b, OneHot | Codes)]
-    listed += [target.column] if target.classes else []
-    told = {"the means and scales of": scaled, "the lists of values of": listed}
-    parts = [f"{what} {few(columns)}" for what, columns in told.items() if columns]
-    if not parts:
-        return ()
-    return (
-        f"This epsilon does not count what the recipe publishes: {' and '.join(parts)}. It holds "
-        "only where these were chosen without looking at the records (data-independent); computed "
-        "from the records they are exact, and with everybody else's records one person's values "
-        "follow from them.",
     )

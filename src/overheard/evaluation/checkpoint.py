@@ -13,9 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import signal
-import threading
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,11 +21,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from overheard.errors import ChooseAnotherOutput, FixData, NotRun, OverheardError
-from overheard.evaluation.record import Failed, Skipped
-from overheard.files import LOCK, PRIVATE, sole_writer, write_durably
+from overheard.evaluation.record import Failed
+from overheard.files import LOCK, replace_durably, sole_writer, write_durably
 from overheard.transcript.ledger import INDEX
 from overheard.transcript.store import Recording
 
@@ -38,95 +35,30 @@ Progress = Callable[[str, int, int], None]
 NOT_RUN = (NotRun, FixData)
 """An attack that raises one of these does not apply; anything else is an error of the attack."""
 LONGEST = 300
-OVER = "over its budget of {:g} s"
-AGAIN = 1.0
-"""Seconds after which an attack that went on all the same is told again that its time is up."""
 
 
 def silent(what: str, done: int, total: int) -> None:
     """Nobody is told how far it is."""
 
 
-class OverBudget(BaseException):
-    """The time of a run is up; no error, so that nobody who catches errors holds it up."""
-
-
 def attempt(
-    run: Callable[[], Answer],
-    attack: str,
-    client: str,
-    attribute: str | None,
-    doing: str = "",
-    budget: float | None = None,
-) -> Answer | Failed | Skipped:
+    run: Callable[[], Answer], attack: str, client: str, attribute: str | None, doing: str = ""
+) -> Answer | Failed:
     """What ``run`` returns, or how it failed: its error's class, first line and place.
 
     ``NOT_RUN`` passes, for the caller to say so; so do an interrupt and an exit, which are asked of
     the whole audit, and a warning that is an error, which only `python -W error` makes it.
-    ``budget``: seconds after which it is ended and listed as skipped; see `within`.
     """
     try:
-        return run() if budget is None else within(budget, run)
+        return run()
     except (*NOT_RUN, Warning):
         raise
-    except OverBudget:
-        reason = f"{doing}: {OVER}" if doing else OVER
-        return Skipped(
-            attack=attack, client=client, attribute=attribute, reason=reason.format(budget)
-        )
     except Exception as error:  # noqa: BLE001  (a MemoryError too: the next attack may need less)
         lines = str(error).strip().splitlines()
         name, message = type(error).__name__, lines[0][:LONGEST] if lines else ""
-        said = [doing, name, message] if doing else [name, message]
-        return Failed(
-            attack=attack,
-            client=client,
-            attribute=attribute,
-            reason=": ".join(filter(None, said)) + _where(error),
-            error=name,
-            doing=doing,
-        )
-
-
-def within(seconds: float, run: Callable[[], Answer]) -> Answer:
-    """What ``run`` returns, or `OverBudget` if that takes longer.
-
-    In the main thread of a system with alarms (Linux, macOS) it is ended at the next step of
-    Python: a single call into a compiled library runs to its own end first. Elsewhere it runs to
-    its end, and its answer is dropped if that was too late.
-    """
-    begin, armed = time.monotonic(), True
-
-    def ring(number: int, frame: Any) -> None:
-        if armed:
-            raise OverBudget
-
-    if not _has_alarm():
-        answer = run()
-    else:
-        before = signal.signal(signal.SIGALRM, ring)
-        try:
-            signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
-            try:
-                answer = run()
-            finally:
-                armed = False
-        finally:  # also if it rang a line ago
-            armed = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-    if time.monotonic() - begin > seconds:
-        raise OverBudget
-    return answer
-
-
-def _has_alarm() -> bool:
-    """Whether this thread can be interrupted, by an alarm that nobody else waits for."""
-    return (
-        hasattr(signal, "setitimer")
-        and threading.current_thread() is threading.main_thread()
-        and signal.getitimer(signal.ITIMER_REAL)[0] == 0
-    )
+        reason = ": ".join(filter(None, (doing, name, message))) + _where(error)
+        about: dict[str, Any] = {"attack": attack, "client": client, "attribute": attribute}
+        return Failed(**about, reason=reason, error=name, doing=doing)
 
 
 def _where(error: Exception) -> str:
@@ -161,34 +93,32 @@ class Checkpoint:
         found = self.read(*key)
         if found is None:
             found = list(make())
-            if (path := self._path(key)) is not None:
-                text = _codec(self.kind).dump_json(found)
-                write_durably(path, [hashlib.sha256(text).hexdigest().encode(), b"\n", text])
+            self.keep(found, *key)
         return found
 
+    def keep(self, pieces: list[Any], *key: str) -> None:
+        """Put pieces in the place of those under a key."""
+        if self.folder is not None:
+            text = _codec(self.kind).dump_json(pieces)
+            whole = hashlib.sha256(text).hexdigest().encode() + b"\n" + text
+            replace_durably(self._path(key), whole)
+
     def read(self, *key: str) -> list[Any] | None:
-        """What is kept under a key; None: nothing."""
-        path = self._path(key)
-        return self._read(path) if path is not None and path.exists() else None
-
-    def everything(self) -> Iterator[Any]:
-        """Every piece, in no order that means anything."""
-        for path in sorted(self.folder.glob("*.json")) if self.folder else ():
-            yield from self._read(path) or ()
-
-    def _path(self, key: tuple[str, ...]) -> Path | None:
-        if self.folder is None:
+        """What is kept under a key; None: nothing. What is not as it was written is nothing, nor is
+        what is no such piece."""
+        if self.folder is None or not (path := self._path(key)).exists():
             return None
-        name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
-        return self.folder / f"{name}.json"
-
-    def _read(self, path: Path) -> list[Any] | None:
-        """The pieces; what is not as it was written is as good as none, and is removed."""
         digest, _, text = path.read_bytes().partition(b"\n")
-        if digest.decode("ascii", "replace") != hashlib.sha256(text).hexdigest():
-            path.unlink()
+        if digest != hashlib.sha256(text).hexdigest().encode():
             return None
-        return _codec(self.kind).validate_json(text)
+        try:
+            return _codec(self.kind).validate_json(text)
+        except ValidationError:
+            return None
+
+    def _path(self, key: tuple[str, ...]) -> Path:
+        name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+        return Path(self.folder or "", f"{name}.json")
 
 
 NOTHING_KEPT = Checkpoint()
@@ -251,16 +181,10 @@ def asking(work: Path, asked: Mapping[str, Any], kind: Any) -> Checkpoint:
     return Checkpoint(work / PIECES, kind)
 
 
-def finish(work: Path, name: str, result: str, private: Mapping[str, str]) -> Path:
-    """Write the result, whole, then remove what it was made from; returns its path.
-
-    ``private``: other files, for their owner alone to read.
-    """
+def finish(work: Path, name: str, result: str) -> Path:
+    """Write the result, whole, then remove what it was made from; returns its path."""
     path = work.parent / name
     if not path.exists():
-        for other, text in private.items():
-            (work.parent / other).unlink(missing_ok=True)  # of one that was killed a line later
-            write_durably(work.parent / other, [text.encode()], PRIVATE)
         write_durably(path, [result.encode()])
     _remove(work)
     return path

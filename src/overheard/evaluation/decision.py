@@ -12,10 +12,11 @@ not with a probability of at most 5%, however many clients and attacks there are
 
 "Unclear" is what the same rule would call exposed at an error of 15%: of audits in which there is
 nothing to learn, at most about one in seven says so of anything. Only what listened counts, and
-only where it may be relied on: an answer that flags itself supports nothing. A client whose
-messages the declared recipe does not reproduce may be exposed all the same: answers are held
-against the truth, and a wrong recipe only makes them worse. Simulated audits in which there is
-nothing to learn: ``experiments/robustness/null_audits.py``.
+only where it may be relied on: an answer that flags itself supports nothing, and neither does one
+about a client whose messages the declared recipe does not reproduce. What it got right shows that
+something leaks, but how much is not known before the recipe is, and where records were taken for
+others' it was held against the wrong truth. Simulated audits in which there is nothing to learn:
+``experiments/robustness/null_audits.py``.
 
 Intervals are 95% ones. Shares of one client's records: Wilson's score interval, which keeps its
 coverage near 0 and 1 where a bootstrap collapses to a point. Other means: bootstrap over records.
@@ -138,7 +139,6 @@ def _levelled(
         level, why = _level(f, reference, f.attack in listening, decisions)
         first.append((f, reference, level, why))
     lacking, unfit = _lacking(audit, first), audit.unfit
-    # told a wrong recipe an attack learns less than it could: what it shows all the same stands
     all_unfit = bool(unfit) and unfit >= {f.client for f in audit.findings}
     levelled: list[Finding] = []
     for f, reference, level, why in first:
@@ -220,7 +220,7 @@ def decide(audit: Audit, error: float = ERROR) -> Decision:
     doubted: Counter[tuple[Topic, str]] = Counter()
     leaves: dict[Topic, dict[str | None, list[float]]] = {}
     for found in audit.findings:
-        if found.attack not in listening or found.flag:
+        if found.attack not in listening or found.flag or found.client in audit.unfit:
             doubted[found.topic, found.attack] += 1
         elif found.p_value is not None:
             leaves.setdefault(found.topic, {}).setdefault(found.client, []).append(found.p_value)
@@ -412,27 +412,6 @@ class Changed(NamedTuple):
     difference: float
     variance: float
     n: int
-
-
-def by_record(before: NDArray[np.bool_], after: NDArray[np.bool_]) -> Changed:
-    """The same records guessed twice: only those guessed right once count.
-
-    The variance is Bonett and Price's (2012), with one more record guessed right once on either
-    side: of a few such records, none in the other direction, the plain one knows too much.
-    """
-    n = len(before)
-    more, less = int((after & ~before).sum()), int((before & ~after).sum())
-    up, down = (more + 1) / (n + 2), (less + 1) / (n + 2)
-    return Changed((more - less) / n, (up + down - (up - down) ** 2) / (n + 2), n)
-
-
-def by_share(before: float, after: float, n_before: int, n_after: int) -> Changed:
-    """Two shares of records that are not known to be the same."""
-    variance = 0.0
-    for share, n in ((before, n_before), (after, n_after)):
-        near = (share * n + 1) / (n + 2)
-        variance += near * (1 - near) / (n + 2)
-    return Changed(after - before, variance, n_after)
 
 
 def by_interval(

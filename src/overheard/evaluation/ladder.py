@@ -66,7 +66,7 @@ def _messages(view: View) -> Any:
 def by_rounds(asked: Asked, record: Audit) -> list[Finding | Failed | Skipped]:
     """What the strongest attack on each secret learns from ever more rounds, the last: all of them.
 
-    A number of rounds with which the attack cannot run in its time is left out, and so are attacks
+    A number of rounds with which the attack cannot run is left out, and so are attacks
     that search for minutes; one with which it fails is listed as failed.
     """
     chosen = list(_strongest(record))

@@ -1,6 +1,6 @@
 """The audit's record: what was asked, found and skipped, as typed data in ``audit.json``.
 
-Version 4, and no other is read. The report is made from this and nothing else. Every share is in
+Version 5, and no other is read. The report is made from this and nothing else. Every share is in
 [0, 1]; ``low`` and ``high`` bound a 95% confidence interval around ``value``; fields that do not
 apply are null, never NaN.
 """
@@ -21,12 +21,13 @@ from overheard.questions.question import Metric, Topic, all_metrics, metric_name
 from overheard.transcript.kind import Knowledge
 from overheard.transcript.knowledge import KINDS, Messages, SummedMessages, listens
 
-VERSION = 4
+VERSION = 5
 AUDIT = "audit.json"
 CLOSE = 0.01
 """What chance does not explain of a message must be more than this part of its update."""
 MOST_SDS = 4.0
-"""Standard errors by which all clients' messages together may be longer than their replays."""
+"""Standard errors by which all clients' messages together may be longer than their replays, or
+nearer to them than these are to each other."""
 LARGEST = 1e300
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -68,7 +69,7 @@ class Part(BaseModel):
         return self
 
     def to_json(self) -> str:
-        """What ``audit.json`` or a list of suspects holds."""
+        """What ``audit.json`` holds."""
         return self.model_dump_json(indent=1) + "\n"
 
 
@@ -108,15 +109,13 @@ class Calibration(Part):
     """How sure the adversary is of its guesses, and whether it is right to be.
 
     ``bits``: gained per record over the client's own shares of the values; ``certain``: records
-    whose value has a probability beyond 99%, of which ``certain_right`` are right; ``rows``: row
-    numbers of such records in the client's table, from 0, only where the audit was asked for them.
+    whose value has a probability beyond 99%, of which ``certain_right`` are right.
     """
 
     bits: float
     certain: Count
     certain_right: Count
     bins: tuple[Bin, ...] = ()
-    rows: tuple[Count, ...] = ()
 
     @model_validator(mode="after")
     def _counted(self) -> Self:
@@ -125,21 +124,38 @@ class Calibration(Part):
         return self
 
 
+class Suspect(Part):
+    """One client, asked whether it has a property.
+
+    ``rounds``: in how many it took part; ``contribution``: how much its updates helped, where the
+    attack can tell; ``remark``: why little can be said of it.
+    """
+
+    client: str
+    probability: Probability
+    accused: bool
+    rounds: Count
+    contribution: float | None = None
+    remark: str = ""
+
+
 class Finding(Part):
     """What one attack learned of a secret: of one client, or of all together (``client`` None).
 
     ``metric`` says what ``value`` is; the files in `questions` say how each is made. ``majority``:
     what the best constant guess gets; ``imputation``: what imputation from the other clients'
     records gets without listening; ``lift``: how much more the attack tells than the better of the
-    two; ``bound``: what theory promises it at least. ``details`` holds the attack's own diagnostics
-    and secondary metrics; ``flag`` in it says why the answer must not be relied on,
-    ``overconfident`` that its probabilities do not hold against the truth.
+    two. ``details`` holds the attack's own diagnostics and secondary metrics; ``flag`` in it says
+    why the answer must not be relied on, ``overconfident`` that its probabilities do not hold
+    against the truth, ``bound`` what theory promises the attack at least.
 
     Of all together: ``clients``, over how many (the interval is clustered by client); ``flagged``,
     how many are left out because their answer is flagged. Where all are, the numbers are of all.
 
     Of less than the whole audit: ``rounds``, only the first so many were observed (0: all);
     ``rung``, whose knowledge of the client the adversary had (`evaluation.ladder`).
+
+    ``suspects``: of a question that is asked of all clients at once, what it says of each.
 
     ``evidence``: bits by which its probabilities beat the best guess without listening, over all
     records. ``p_value``: of one test that nothing was learned beyond such guesses, not corrected
@@ -166,8 +182,8 @@ class Finding(Part):
     majority: float | None = None
     imputation: float | None = None
     lift: float | None = None
-    bound: float | None = None
     calibration: Calibration | None = None
+    suspects: tuple[Suspect, ...] = ()
     evidence: float | None = None
     p_value: Probability | None = None
     seconds: Seconds = 0.0
@@ -257,6 +273,8 @@ class Replay(Part):
     update's length from the replay, where random orders and noise leave replays up to
     ``by_chance`` from each other (0: nothing is random); where chance has a part all messages are
     ``longer`` than the replays by this part of themselves, with the standard error ``longer_sd``.
+    ``scores``: in standard deviations of the replays, how much nearer to the mean replay messages
+    are than replays, and how much nearer to what a full batch leads to.
     ``reason``: why it cannot be checked, or what does not fit.
     """
 
@@ -268,6 +286,7 @@ class Replay(Part):
     by_chance: Annotated[float, Field(ge=0)] | None = None
     longer: float | None = None
     longer_sd: Annotated[float, Field(gt=0)] | None = None
+    scores: tuple[float, ...] = ()
     reason: str = ""
 
 
@@ -318,11 +337,7 @@ class AttackInfo(Part):
 
 
 class Run(Part):
-    """The recording that was audited and the adversary who listened.
-
-    ``damage``: what of the recording was damaged, or is missing, and hence left out; only where the
-    audit was told to go on all the same.
-    """
+    """The recording that was audited and the adversary who listened."""
 
     recording: str
     data: str
@@ -330,7 +345,6 @@ class Run(Part):
     clients: tuple[str, ...]
     rounds: Count
     closed: bool
-    damage: tuple[str, ...] = ()
     threat: str
     threat_words: str
     knows: tuple[str, ...]

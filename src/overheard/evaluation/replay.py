@@ -24,7 +24,7 @@ from scipy.stats import t as student_t
 from overheard.attacks.client import rounding, spread
 from overheard.errors import FixRecording, OverheardError
 from overheard.evaluation.checkpoint import NOTHING_KEPT, Checkpoint, attempt
-from overheard.evaluation.record import CLOSE, Replay, pooled_rate
+from overheard.evaluation.record import CLOSE, MOST_SDS, Replay, pooled_rate
 from overheard.programs.networks import network
 from overheard.programs.program import Exchange, Program, Told
 from overheard.programs.recipe import Adam, Recipe
@@ -51,9 +51,9 @@ MOST_WORK = 2e10
 STEP_WORK = 2e5
 """What a local step costs beside its multiplications, in such units."""
 MOST_OFF = 1e9
-ABSORBED = (
-    "its messages are closer to full-batch training than batches in random order leave them: if "
-    "clients train on all records at once, something else is off by that little"
+SCATTER = (
+    "messages scatter otherwise than random orders and noise leave replays: clients train in other "
+    "batches, or on all records at once and something else is off by that little"
 )
 TINY = 1e-300
 MOST_BYTES = 1 << 25
@@ -83,17 +83,22 @@ def replays(
 
 
 def together(found: Sequence[Replay]) -> tuple[Replay, ...]:
-    """The same, where all clients that fit one by one are also asked together: a rate that is off
-    makes all of their messages longer, or shorter, by the same part."""
-    pooled = pooled_rate(found)
-    if pooled is None or abs(pooled.off) <= pooled.least:
-        return tuple(found)
-    reason = (
-        f"the messages of {pooled.clients} clients together are {pooled.off:+.1%} longer than the "
-        f"declared learning rate and epochs lead to (standard error {pooled.sd:.1%})"
-    )
-    unfit = {"outcome": "does not fit", "reason": reason}
-    return tuple(r.model_copy(update=unfit) if r.outcome == "fits" else r for r in found)
+    """The same, where all clients are also asked together: a rate that is off makes messages
+    longer, or shorter, by the same part; and messages of other batches are nearer to replays, or
+    farther, than these are to each other, if by little at each client (few do not speak for the
+    others: half a standard deviation in the mean, no client counting for more than four)."""
+    pooled, reason = pooled_rate(found), ""
+    scores = np.array([r.scores for r in found if r.scores]).clip(-MOST_SDS, MOST_SDS)
+    least = max(MOST_SDS * len(scores) ** 0.5, len(scores) / 2)
+    if pooled is not None and abs(pooled.off) > pooled.least:
+        reason = (
+            f"clients together (of those that fit alone: {pooled.clients}) send {pooled.off:+.1%} "
+            f"more than the declared rate and epochs lead to (standard error {pooled.sd:.1%})"
+        )
+    elif (np.abs(scores.sum(axis=0)) > least).any():
+        reason = SCATTER
+    unfit = {"outcome": "does not fit", "reason": reason} if reason else {}
+    return tuple(r.model_copy(update=unfit if r.outcome == "fits" else {}) for r in found)
 
 
 def _replayed(
@@ -121,11 +126,9 @@ def _replayed(
             return unchecked(reason=str(error))
 
     found = attempt(run, "", client, None)
-    return (
-        found
-        if isinstance(found, Replay)
-        else unchecked(reason=f"the replay ended in {found.reason}")
-    )
+    if isinstance(found, Replay):
+        return found
+    return unchecked(reason=f"the replay ended in {found.reason}")
 
 
 def _trained(
@@ -148,11 +151,11 @@ def _trained(
             f"its update is heard in a sum only, and truth/ has no records of {silent[0]}"
         )
     rounds = _affordable(recipe, sum(len(truth[c]) for c in who), len(observed), work)
-    some = tuple(observed[row] for row in spread(len(observed), rounds))
-    recording = replace(recording, rounds=some)
+    some = replace(recording, rounds=tuple(observed[r] for r in spread(len(observed), rounds)))
+    vars(some)["clients"] = recording.clients  # of very many, not listed anew for every one of them
     kinds = frozenset({Link, AppliedDefence} if alone else {AppliedDefence})
-    view = observe(recording, Threat("replay", kinds, ""), LOCAL_MODEL, client)
-    link = view.know(Link) if alone else _summed(recording, recipe)
+    view = observe(some, Threat("replay", kinds, ""), LOCAL_MODEL, client)
+    link = view.know(Link) if alone else _summed(some, recipe)
     defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
     if reason := unrepeatable(recipe, defence):
         raise FixRecording(reason)
@@ -164,14 +167,13 @@ def _trained(
 def _affordable(recipe: Recipe, records: int, rounds: int, work: float) -> int:
     """How many rounds to replay; refused if one is too much."""
     times, steps, size = REPLAYS + AGAIN, recipe.local_steps(max(records, 1)), recipe.model.size
-    visited = recipe.epochs * records
-    if recipe.steps is not None:
-        visited = recipe.steps * (recipe.batch_size or 1)
+    each = recipe.batch_size or 1
+    visited = recipe.epochs * records if recipe.steps is None else recipe.steps * each
     cost = times * 3.0 * visited * size * recipe.model.reuse + 2 * steps * STEP_WORK
     for some in (ROUNDS, 3, 1):
         if times * size <= MOST_NUMBERS and min(some, rounds) * cost <= work:
             return some
-    raise FixRecording(f"{steps:,} local steps of {size:,} parameters take too long to repeat")
+    raise FixRecording(f"too long to repeat: {size:,} parameters (local steps: {steps:,})")
 
 
 def _summed(recording: Recording, recipe: Recipe) -> Link:
@@ -315,8 +317,7 @@ def compared(
     def whole(row: int) -> Array | None:
         if full is None:
             return None
-        made = full.updates(link.sent[row].astype(wire), 1, np.random.default_rng(0))
-        return np.asarray(made[0], dtype=np.float64)
+        return np.ravel(full.updates(link.sent[row].astype(wire), 1, np.random.default_rng(0)))
 
     return by_chance(messages, again, level, whole).line(client, numbers)
 
@@ -334,7 +335,7 @@ def by_chance(
         for row, (update, rounded) in enumerate(messages):
             many = again(row, times)
             if not np.isfinite(many).all():
-                return Outcome(True, chance.rounds, np.inf, np.inf)
+                return Outcome(True, chance.rounds, np.inf)
             chance.add(update, many, rounded, whole(row))
         if not chance.farthest():
             break
@@ -357,7 +358,8 @@ class Outcome:
     explain. Of the round that tells most (``row``), in parts of its update's length: ``off``, how
     far the message is from the mean replay, and ``by_chance``, how far the farthest replay is from
     the others (0 where nothing is random). ``longer``: how much longer than the replays all
-    messages are, along these, with its standard error ``longer_sd`` (0: there is none).
+    messages are, along these, with its standard error ``longer_sd`` (0: there is none);
+    ``scores``: see `Replay`.
     ``absorbed``: random orders are no more than an excuse, as a full batch comes closer."""
 
     strange: bool
@@ -366,18 +368,20 @@ class Outcome:
     by_chance: float = 0.0
     longer: float = 0.0
     longer_sd: float = 0.0
+    scores: tuple[float, ...] = ()
     absorbed: bool = False
 
     def line(self, client: str, rounds: tuple[int, ...]) -> Replay:
         """As the client's line, if these are the rounds."""
-        known = ("off", "by_chance", *(("longer", "longer_sd") if self.longer_sd else ()))
+        more = ("longer", "longer_sd") if self.longer_sd else ()
         return Replay(
             client=client,
             outcome="does not fit" if self.strange else "fits",
             rounds=rounds,
             round=rounds[self.row],
-            reason=ABSORBED if self.absorbed else "",
-            **{name: min(getattr(self, name), MOST_OFF) for name in known},
+            reason=SCATTER if self.absorbed else "",
+            scores=self.scores,
+            **{name: min(getattr(self, name), MOST_OFF) for name in ("off", "by_chance", *more)},
         )
 
 
@@ -450,11 +454,7 @@ class Chance:
         """(1 + R, 4): of the message, then of each replay."""
         straight = self.moved**2 / np.maximum(self.variance, TINY)
         # its logarithm, as chance may bring one of few messages close to any direction
-        close = (
-            -np.log(np.maximum(self.turned / self.rounds, TINY))
-            if self.turned.any()
-            else self.turned
-        )
+        close = -np.log(np.maximum(self.turned / self.rounds, TINY))
         far = np.sqrt(self.squares / self.rounds)
         return np.stack([far, np.abs(self.longer), np.sqrt(straight.mean(axis=1)), close], axis=1)
 
@@ -484,11 +484,13 @@ class Chance:
     def outcome(self, level: float) -> Outcome:
         """The round that tells most is the one that leaves least to chance."""
         by_chance, off, row = min((*offs, row) for row, offs in enumerate(self.offs))
-        strange, longer = self.exceeded(level), self.longer
-        sd = float(longer[1:].std(ddof=1))
+        strange, longer, readings = self.exceeded(level), self.longer, self.readings()
         # where noise drowns the mean replay, replays are as much shorter along it as messages are
-        beyond = float(longer[0] - longer[1:].mean())
-        return Outcome(bool(strange.any()), row, off, by_chance, beyond, sd, bool(strange[3]))
+        beyond, sd = float(longer[0] - longer[1:].mean()), float(longer[1:].std(ddof=1))
+        near = np.stack([-np.log(np.maximum(readings[:, 0], TINY)), readings[:, 3]], axis=1)
+        scores = (near[0] - near[1:].mean(axis=0)) / np.maximum(near[1:].std(axis=0), TINY)
+        how = off, by_chance, beyond, sd, tuple(scores.clip(-MOST_OFF, MOST_OFF).tolist())
+        return Outcome(bool(strange.any()), row, *how, bool(strange[3]))
 
 
 def _length(update: Array) -> float:

@@ -11,10 +11,8 @@ right belongs beside that probability: an attack whose two numbers agree may be 
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -37,7 +35,7 @@ from overheard.programs.program import Told
 from overheard.programs.records import Records
 from overheard.questions.question import Metric, Question, Topic, grouped, question_named
 from overheard.randomness import stream
-from overheard.transcript.knowledge import CandidatePool, Messages, SummedReleases, listens
+from overheard.transcript.knowledge import Messages, SummedReleases, listens
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, joined
 from overheard.transcript.view import Attack, View
@@ -49,7 +47,6 @@ ALL_CLIENTS = "all clients"
 EDGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 """Narrow where it matters: what is known for certain is the last bin."""
 BEYOND = 0.99
-MOST_ROWS = 20
 OVERCONFIDENT = 0.05
 """Claims beyond what is right by more than this mislead whoever relies on them."""
 
@@ -82,12 +79,6 @@ class Posterior:
         over = [self.bits] if self.beyond is None else [self.bits, self.beyond]
         return float(min(gains.sum() for gains in over))
 
-    def rows(self, most: int = MOST_ROWS) -> tuple[int, ...]:
-        """Row numbers, from 0, of the records known beyond 99% and rightly, the most bits first."""
-        known = np.flatnonzero((self.confidence > BEYOND) & (self.hits > 0))
-        order = np.lexsort((known, -self.confidence[known], -self.bits[known]))
-        return tuple(int(row) for row in known[order][:most])
-
 
 def overconfident(found: Posterior) -> str:
     """In words, by how much an attack is surer than right; empty where that may be chance.
@@ -103,15 +94,14 @@ def overconfident(found: Posterior) -> str:
     return f"{claimed:.0%} sure on average, and right for {right:.0%}"
 
 
-def calibration(found: Posterior, bins: bool = False, rows: bool = False) -> Calibration:
-    """What goes into the audit's record; ``rows`` only where somebody asked for them."""
+def calibration(found: Posterior, bins: bool = False) -> Calibration:
+    """What goes into the audit's record."""
     known = found.confidence > BEYOND
     return Calibration(
         bits=float(found.bits.mean()),
         certain=int(known.sum()),
         certain_right=int(found.hits[known].sum()),
         bins=_bins(found) if bins else (),
-        rows=found.rows() if rows else (),
     )
 
 
@@ -144,16 +134,12 @@ def _bins(found: Posterior) -> tuple[Bin, ...]:
 
 @dataclass(frozen=True)
 class Scored:
-    """A finding and the scores behind it, one per unit (kept to pool over clients).
-
-    ``records``: a digest of the records that are the units, in their order, where they are.
-    """
+    """A finding and the scores behind it, one per unit (kept to pool over clients)."""
 
     finding: Finding
     units: Scores
     imputed: Scores | None
     posterior: Posterior | None = None
-    records: str = ""
 
 
 Scorer = Callable[[Attack, Any, float], Scored]
@@ -164,8 +150,7 @@ class Case:
     """One client (or all of them) under one target: what every finding about it shares.
 
     ``truth``: the clients' records. ``answers``: what ``truth/`` says beside them, by client, where
-    the question needs it. ``imputer``: the imputation baselines. ``rows``: name the rows of the
-    records known for certain.
+    the question needs it. ``imputer``: the imputation baselines.
     """
 
     recipe: Told
@@ -175,7 +160,6 @@ class Case:
     seed: int
     answers: Mapping[str, Records] | None = None
     imputer: Imputer = field(default_factory=Imputer)
-    rows: bool = False
 
     def scorer(self) -> Scorer:
         """What scores guesses about it."""
@@ -194,21 +178,6 @@ class Case:
     @property
     def records(self) -> Records:
         return self.truth[self.view.client]
-
-    @cached_property
-    def identity(self) -> str:
-        """A digest of the records that are asked about, in their order, with their secrets."""
-        view, total = self.view, hashlib.sha256()
-        tables = [self.records]
-        if self.answers is not None:
-            pool = view.know(CandidatePool)
-            tables = [self.answers[view.client], pool.records, Records({"": pool.labels})]
-        for table in tables:
-            for name, values in table.columns.items():
-                text = [name, str(values.dtype), str(values.shape)]
-                total.update("\x1f".join(text).encode())
-                total.update(np.ascontiguousarray(values).tobytes())
-        return total.hexdigest()
 
     def finding(self, attack: Attack, seconds: float, **scores: Any) -> Finding:
         shared = {
@@ -273,12 +242,12 @@ class Case:
             lift=scores["value"] - reference,
             n=len(hits),
             details=told,
-            calibration=None if claimed is None else calibration(claimed, rows=self.rows),
+            calibration=None if claimed is None else calibration(claimed),
             evidence=evidence,
             p_value=None if "flag" in told else p,
             **more,
         )
-        return Scored(found, hits, imputed, claimed, self.identity)
+        return Scored(found, hits, imputed, claimed)
 
     def scored_units(
         self,
@@ -381,11 +350,13 @@ def over_clients(everybody: Sequence[Scored], free: Sequence[ByClient] = ()) -> 
     """
     members = [m for m in everybody if not m.finding.flag] or everybody
     first, metric = members[0].finding, members[0].finding.measure
-    made: dict[str, Any] = {"client": None, "bound": None, "flagged": len(everybody) - len(members)}
+    made: dict[str, Any] = {"client": None, "flagged": len(everybody) - len(members)}
     made["details"] = {"flag": first.flag} if first.flag else {}
     made["flagged"] += len(members) if first.flag else 0
     if first.topic.together:  # there is nothing to pool
-        return first.model_copy(update=made | {"clients": first.n, "details": first.details})
+        return first.model_copy(
+            update=made | {"clients": first.n, "details": first.details, "suspects": ()}
+        )
     units = np.concatenate([m.units for m in members])
     value = float(units.mean())
     low, high = clustered_interval([m.units for m in members], share=metric.hits)

@@ -290,7 +290,7 @@ def shuffled(
         key = int(records), int(before)
         if key not in alike:
             place = Place(number, epochs, key[0], recipe.model.size, key[1])
-            alike[key] = orders(how.convention, how.seed, place)
+            alike[key] = orders(how.convention, [how.seed], place)[0]
         made[:, client, :records] = alike[key]
     return replace(data, orders=tuple(made))
 

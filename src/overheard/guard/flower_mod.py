@@ -105,7 +105,8 @@ def guard_mod(
         message: Message, context: Context, call_next: Callable[[Message, Context], Message]
     ) -> Message:
         reply = call_next(message, context)
-        if not message.metadata.message_type.startswith("train") or reply.has_error():
+        asked = message.metadata.message_type.startswith("train")
+        if reply.has_error() or not (asked or reply.content.array_records):
             return reply
         (_, sent), (name, returned) = _arrays(message), _arrays(reply)
         who = client if isinstance(client, str) else client(context)

@@ -105,10 +105,6 @@ class Preflight:
         return "not known" if found == "ok" and self.unasked else found
 
     @property
-    def passes(self) -> bool:
-        return self.answer == "ok"
-
-    @property
     def worst(self) -> Exposure:
         return worst_of(self.found, self.limits)
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from overheard.decoding.measurement import FLOOR
-from overheard.decoding.noise import covariance
+from overheard.decoding.noise import whitening
 from overheard.errors import needs
 from overheard.programs.networks import network
 from overheard.programs.program import Candidates
@@ -512,18 +512,17 @@ def linearise(
     fitted = len(chosen) - held
     centre, early = left.mean(axis=0), left[:fitted].mean(axis=0)
     sd = np.sqrt(left.var(axis=0, ddof=1) + rounding[which] ** 2 / options.own)
-    noise = covariance((left[:fitted] - early) / np.sqrt(fitted - 1), sd, options.own)
+    white = whitening((left[:fitted] - early) / np.sqrt(fitted - 1), sd, options.own)
     totals = np.vstack([returned[which] - centre, (does + left)[fitted:] - early])
-    white = [noise.white(part) / np.sqrt(options.own) for part in (columns, totals)]
-    rows = white[0]
+    rows, totals = (white(part) / np.sqrt(options.own) for part in (columns, totals))
     counted = int(states.sized or not at.candidates.present[0])
     if counted:  # how much all records add up to is known, whoever they are and whenever used
         row = np.eye(points.shape[1])[0] if states.sized else np.ones(points.shape[1])
         total = (points @ row)[truth[0]].sum() / options.counted
         rows = np.column_stack([rows, np.tile(row / options.counted, at.candidates.records)])
-        white[1] = np.column_stack([white[1], np.full(1 + held, total)])
-    squares = np.einsum("sr,sr->s", white[1], white[1])
-    rows, totals = _strongest(rows, white[1], options)
+        totals = np.column_stack([totals, np.full(1 + held, total)])
+    squares = np.einsum("sr,sr->s", totals, totals)
+    rows, totals = _strongest(rows, totals, options)
     return Linearised(rows, points, totals, squares, truth[fitted:], counted, fitted)
 
 

@@ -13,7 +13,8 @@ anew for every epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -23,8 +24,6 @@ from pydantic import Field
 from overheard.programs.records import Spec
 
 Indices = NDArray[np.int64]
-Stream = Callable[[int], Indices]
-"""The next order of so many records."""
 
 Source = Literal["torch", "torch_after_model", "loader_generator", "randperm", "numpy", "legacy"]
 """From which generator an order is drawn.
@@ -66,66 +65,65 @@ class Shuffle(Spec):
         return Convention(self.source, self.restart)
 
 
-class _Torch:
-    """`torch.Generator` of a processor: the Mersenne twister, seeded as numpy's legacy one is."""
+def _words(seeds: Sequence[int], count: int, skipped: int = 0) -> NDArray[np.uint32]:
+    """The first numbers (seeds, count) of 32 bits, after those that are skipped, of torch's
+    generator on a processor: the Mersenne twister, seeded as numpy's legacy one is.
 
-    def __init__(self, seed: int) -> None:
-        self._drawn = np.random.RandomState(seed)
-
-    def take(self, numbers: int) -> NDArray[np.uint32]:
-        """So many numbers of 32 bits, two of which make one of int64; numpy would throw one away
-        to give none."""
-        return np.frombuffer(self._drawn.bytes(4 * numbers) if numbers else b"", "<u4")
-
-    def permutation(self, records: int) -> Indices:
-        """`torch.randperm`: from the first position on, each is swapped with one not before it."""
-        order = list(range(records))
-        further = self.take(records - 1) % np.arange(records, 1, -1)
-        for at, other in enumerate((further + np.arange(records - 1)).tolist()):
-            order[at], order[other] = order[other], order[at]
-        return np.array(order)
+    One generator is seeded again and again: a new one would first look for a seed of its own.
+    """
+    drawn, made = np.random.RandomState(0), []
+    for seed in seeds:
+        drawn.seed(seed)
+        made.append(drawn.bytes(4 * (skipped + count))[4 * skipped :])
+    return np.frombuffer(b"".join(made), "<u4").reshape(len(seeds), count)
 
 
-def _torch(seed: int, skipped: int) -> Stream:
-    """The loader draws `base_seed` first, then the sampler a seed for a generator of its own."""
-    drawn = _Torch(seed)
-    drawn.take(skipped)
+def _permutations(words: NDArray[np.uint32]) -> Indices:
+    """`torch.randperm`: from the first position on, each is swapped with one not before it. Of
+    numbers (..., records - 1) the orders (..., records)."""
+    records = words.shape[-1] + 1
+    further = words % np.arange(records, 1, -1) + np.arange(records - 1)
+    swaps = further.reshape(math.prod(words.shape[:-1]), records - 1)
+    order, every = np.tile(np.arange(records), (len(swaps), 1)), np.arange(len(swaps))
+    for at, other in enumerate(swaps.T):
+        order[:, at], order[every, other] = order[every, other], order[:, at].copy()
+    return order.reshape(*words.shape[:-1], records)
 
-    def following(records: int) -> Indices:
-        seed = drawn.take(4)[3]  # the lower half of the second; the upper one is not looked at
-        return _Torch(int(seed)).permutation(records)
 
-    return following
+def _torch(seeds: Sequence[int], epochs: int, records: int, skipped: int) -> Indices:
+    """The loader draws `base_seed` first, then the sampler a seed for a generator of its own: of
+    two numbers that make an int64 it takes the lower one, which is drawn last."""
+    inner = _words(seeds, 4 * epochs, skipped)[:, 3::4]
+    words = _words(inner.ravel().tolist(), records - 1)
+    return _permutations(words.reshape(*inner.shape, records - 1))
 
 
-def _loader_generator(seed: int, skipped: int) -> Stream:
+def _loader_generator(seeds: Sequence[int], epochs: int, records: int, skipped: int) -> Indices:
     """The sampler's last permutation, of which it takes nothing, is drawn at an epoch's end."""
-    drawn = _Torch(seed)
-
-    def following(records: int) -> Indices:
-        drawn.take(2)
-        made = drawn.permutation(records)
-        drawn.take(records - 1)
-        return made
-
-    return following
+    words = _words(seeds, 2 * epochs * records).reshape(len(seeds), epochs, 2 * records)
+    return _permutations(words[:, :, 2 : records + 1])
 
 
-def _randperm(seed: int, skipped: int) -> Stream:
-    return _Torch(seed).permutation
+def _randperm(seeds: Sequence[int], epochs: int, records: int, skipped: int) -> Indices:
+    words = _words(seeds, epochs * (records - 1))
+    return _permutations(words.reshape(len(seeds), epochs, records - 1))
 
 
-def _numpy(seed: int, skipped: int) -> Stream:
-    return np.random.default_rng(seed).permutation
+def _numpy(seeds: Sequence[int], epochs: int, records: int, skipped: int) -> Indices:
+    streams = [np.random.default_rng(seed) for seed in seeds]
+    return np.array([[drawn.permutation(records) for _ in range(epochs)] for drawn in streams])
 
 
-def _legacy(seed: int, skipped: int) -> Stream:
-    drawn = np.random.RandomState(seed)
-    return lambda records: np.asarray(drawn.permutation(records), dtype=np.int64)
+def _legacy(seeds: Sequence[int], epochs: int, records: int, skipped: int) -> Indices:
+    drawn, made = np.random.RandomState(0), []
+    for seed in seeds:
+        drawn.seed(seed)
+        made.append([drawn.permutation(records) for _ in range(epochs)])
+    return np.array(made, dtype=np.int64)
 
 
 class _Source(NamedTuple):
-    seeded: Callable[[int, int], Stream]
+    drawn: Callable[[Sequence[int], int, int, int], Indices]
     words: str
     skips: bool = False
 
@@ -160,10 +158,10 @@ class Place(NamedTuple):
     before: int = 0
 
 
-def orders(convention: Convention, seed: int, place: Place) -> Indices:
-    """The orders (epochs, records) of a round."""
+def orders(convention: Convention, seeds: Sequence[int], place: Place) -> Indices:
+    """The orders (seeds, epochs, records) of a round."""
     source = SOURCES[convention.source]
-    stream = source.seeded(seed, place.size if source.skips else 0)
     before = place.before if convention.restart == "run" else 0
-    made = [stream(place.records) for _ in range((before + 1) * place.epochs)]
-    return np.stack(made[-place.epochs :])
+    skipped = place.size if source.skips else 0
+    made = source.drawn(seeds, (before + 1) * place.epochs, place.records, skipped)
+    return made[:, -place.epochs :]

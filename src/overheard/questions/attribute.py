@@ -68,8 +68,9 @@ def score(case: Case) -> Scorer:
         if guess.labels is not None:
             classes = case.records[recipe.target.column]
             details["label_accuracy"] = float(metrics.attribute_hits(guess.labels, classes).mean())
-        promised = bound if attack.name == "model_based_linear" else None
-        return case.scored_hits(attack, seconds, hits, details, claimed, free, bound=promised)
+        if bound is not None and attack.name == "model_based_linear":
+            details["bound"] = bound
+        return case.scored_hits(attack, seconds, hits, details, claimed, free)
 
     return scored
 

@@ -8,14 +8,15 @@ property there is nothing to find, and any accusation is a false alarm.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixData, FixRecording
 from overheard.evaluation.decision import RESAMPLES, found_p_value, share_interval
-from overheard.evaluation.detection import check_observed
-from overheard.evaluation.scoring import Case, Scored, Scorer, finite
+from overheard.evaluation.detection import check_observed, suspects
+from overheard.evaluation.scoring import Case, Scored, Scorer
 from overheard.programs.records import Records
 from overheard.questions.question import Metric, Question
 from overheard.randomness import stream
@@ -25,6 +26,7 @@ from overheard.transcript.store import POSITIVE_COLUMN
 from overheard.transcript.view import Attack
 
 Flags = NDArray[np.bool_]
+UNKNOWN = "truth/ does not say which clients have it, so how right this is cannot be said"
 
 
 def f1(chosen: Flags, positive: Flags) -> float:
@@ -67,58 +69,43 @@ def answers_of(truth: Mapping[str, Records], clients: tuple[str, ...]) -> Flags:
     return np.array([truth[c][POSITIVE_COLUMN][0] > 0.5 for c in clients])
 
 
-def scores_of(guess: ClientProperty, answers: Flags) -> dict[str, float | int]:
-    """What stands beside F1: precision and recall (left out where undefined), Brier's score."""
+def scores(guess: ClientProperty, answers: Flags, rng: np.random.Generator) -> dict[str, Any]:
+    """F1 with its interval and its test. Beside it: precision and recall (left out where
+    undefined), and Brier's score."""
     chosen = guess.choice()
     hits, accused, positives = (int(s.sum()) for s in (chosen & answers, chosen, answers))
-    made: dict[str, float | int] = {
-        "positives": positives,
-        "accused": accused,
-        "found": hits,
-        "false_alarms": accused - hits,
-        "brier": float(np.mean((guess.probabilities - answers) ** 2)),
-    }
-    if accused:
-        made["precision"] = hits / accused
-    if positives:
-        made["recall"] = hits / positives
-    return made
+    value = f1(chosen, answers)
+    low, high = f1_interval(chosen, answers, rng)
+    free = max(f1(np.full(len(answers), one), answers) for one in (False, True))
+    p = found_p_value(hits, accused, positives, len(answers)) if value > free else 1.0
+    brier = float(np.mean((guess.probabilities - answers) ** 2))
+    details = {"positives": positives, "accused": accused, "found": hits, "brier": brier}
+    details["false_alarms"] = accused - hits
+    details |= {"precision": hits / accused} if accused else {}
+    details |= {"recall": hits / positives} if positives else {}
+    found = {"value": value, "low": low, "high": high, "majority": free, "lift": value - free}
+    return found | {"p_value": p, "details": details}
 
 
 def score(case: Case) -> Scorer:
+    """Without the truth all clients are listed, and the score may be anything."""
     check_observed(case.view)
-    clients = case.view.know(Sums).clients
-    if case.answers is None:
-        raise FixData(
-            f"truth/ does not say which clients have {case.target.column!r}, so a guess cannot be "
-            "scored; `overheard detect` lists the suspects"
-        )
-    answers = answers_of(case.answers, clients)
-    free = max(f1(np.full(len(answers), guess), answers) for guess in (False, True))
+    sums = case.view.know(Sums)
+    answers = None if case.answers is None else answers_of(case.answers, sums.clients)
 
     def scored(attack: Attack, guess: ClientProperty, seconds: float) -> Scored:
-        if guess.clients != clients:
-            raise FixData(f"{len(guess.clients)} guesses for {len(answers)} clients")
-        chosen = guess.choice()
-        value = f1(chosen, answers)
-        rng = stream(case.seed, "interval", attack.name, case.target.key)
-        low, high = f1_interval(chosen, answers, rng)
-        details = finite({**guess.diagnostics, **scores_of(guess, answers)})
-        found, accused, positives = (int(s.sum()) for s in (chosen & answers, chosen, answers))
-        p = found_p_value(found, accused, positives, len(answers)) if value > free else 1.0
-        finding = case.finding(
-            attack,
-            seconds,
-            value=value,
-            low=low,
-            high=high,
-            majority=free,
-            lift=value - free,
-            n=len(answers),
-            details=details,
-            p_value=None if "flag" in details else p,
-        )
-        return Scored(finding, np.array([value]), None)
+        if guess.clients != sums.clients:
+            raise FixData(f"{len(guess.clients)} guesses for {len(sums.clients)} clients")
+        made: dict[str, Any] = {"value": 0.0, "low": 0.0, "high": 1.0, "details": {"flag": UNKNOWN}}
+        if answers is not None:
+            rng = stream(case.seed, "interval", attack.name, case.target.key)
+            made = scores(guess, answers, rng)
+        made["details"] |= guess.diagnostics
+        if "flag" in made["details"]:
+            made["p_value"] = None
+        listed = suspects(guess, sums)
+        finding = case.finding(attack, seconds, **made, n=len(listed), suspects=listed)
+        return Scored(finding, np.array([finding.value]), None)
 
     return scored
 

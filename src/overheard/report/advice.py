@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -20,19 +21,37 @@ from overheard.report import svg, words
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One setting of a sweep: its worst leakage (lift, a share) and the model's utility."""
+class Point:
+    """One setting of a sweep: the worst attack's leakage and the model's utility, means over seeds.
 
-    name: str
-    attribute: str
+    ``leakage`` is the lift over the best guess of somebody who does not listen (never below 0),
+    ``bits`` what the adversary learned per record. ``spread`` are standard deviations over seeds.
+    """
+
+    defence: str
+    strength: float
+    varied: tuple[tuple[str, Any], ...]
     attack: str
+    attribute: str
     leakage: float
     leakage_spread: float
+    bits: float | None
     utility: float
     utility_spread: float
     utility_is: str
     seeds: int
-    best: bool
+    flagged: int
+    best: bool = False
+
+    @property
+    def doubtful(self) -> bool:
+        """The listener was sure and wrong: its decoder failed, which proves no privacy."""
+        return self.bits is not None and self.bits < -0.05
+
+    @property
+    def name(self) -> str:
+        strength = f" {self.strength:g}" if self.strength else ""
+        return ", ".join([f"{self.defence}{strength}", *(f"{k}={v}" for k, v in self.varied)])
 
 
 @dataclass(frozen=True)
@@ -41,7 +60,7 @@ class Frontier:
 
     secret: str
     utility_is: str
-    points: tuple[Measured, ...]
+    points: tuple[Point, ...]
     figure: Markup
 
 
@@ -54,25 +73,20 @@ class Advice:
     command: str
 
 
-def frontiers(points: Sequence[Measured]) -> list[Frontier]:
-    """A chart per secret; the settings that leak least come first."""
-    found = []
+def frontiers(points: Sequence[Point]) -> list[Frontier]:
+    """A chart per secret: defences differ by shape and colour, a line joins the best settings.
+    Those that leak least come first."""
+    found, defences = [], words.unique(p.defence for p in points)
     for secret, of in grouped(points, lambda p: p.attribute).items():
         of.sort(key=lambda p: p.leakage)
-        name = of[0].utility_is
-        marks = [
-            svg.Mark(
-                x=p.leakage,
-                y=p.utility,
-                low=p.utility - p.utility_spread,
-                high=p.utility + p.utility_spread,
-                text=f"{p.name}: leaks {words.points(p.leakage)} points, "
-                f"{p.utility_is} {words.scientific(p.utility)}",
-                look=0 if p.best else 7,
-            )
-            for p in of
-        ]
-        found.append(Frontier(secret, name, tuple(of), svg.scatter(marks, name)))
+        marks, worth = [], of[0].utility_is
+        for p in of:
+            ends = (p.utility - p.utility_spread, p.utility + p.utility_spread)
+            text = f"{p.name}: leaks {words.points(p.leakage)} points, "
+            text += f"{worth} {words.scientific(p.utility)}"
+            marks.append(svg.Mark(p.leakage, p.utility, *ends, text, defences.index(p.defence)))
+        best = [(p.leakage, p.utility) for p in of if p.best]
+        found.append(Frontier(secret, worth, tuple(of), svg.scatter(marks, worth, best)))
     return found
 
 

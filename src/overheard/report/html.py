@@ -29,7 +29,7 @@ from overheard.evaluation.record import Audit
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
 from overheard.report import advice, model, svg, verdict, words
-from overheard.report.advice import Measured
+from overheard.report.advice import Point
 from overheard.report.verdict import Verdict
 
 MOST_BYTES = 2_000_000
@@ -38,35 +38,22 @@ TABLE_ROWS = (2_000, 1_000, 500, 200, 50)
 is in audit.json, and the page says so."""
 
 
-def render(
-    audit: Audit,
-    beside: Sequence[Audit] = (),
-    measured: Sequence[Measured] = (),
-    show_records: bool = False,
-) -> str:
+def render(audit: Audit, measured: Sequence[Point] = ()) -> str:
     """The page: one self-contained HTML document of at most 2 MB. Same audit, same bytes.
 
-    ``beside``: audits of other federations of the same secrets, compared in a chart of their own.
-    ``measured``: what a sweep found, for "What would help". ``show_records``: name the rows of the
-    records known beyond 99%, if the audit noted them.
+    ``measured``: what a sweep found, for "What would help".
     """
     for rows in TABLE_ROWS:
-        page = _render(audit, rows, beside, measured, show_records)
+        page = _render(audit, rows, measured)
         if len(page.encode("utf-8")) <= MOST_BYTES:
             break
     return page
 
 
-def _render(
-    audit: Audit,
-    rows: int,
-    beside: Sequence[Audit],
-    measured: Sequence[Measured],
-    show_records: bool,
-) -> str:
+def _render(audit: Audit, rows: int, measured: Sequence[Point]) -> str:
     style, script = _asset("page.css"), _asset("page.js")
     text = _template().render(
-        contents(audit, rows, beside, measured, show_records),
+        contents(audit, rows, measured),
         style=Markup(style),  # nosec B704  # a file of this package
         script=Markup(script),  # nosec B704  # a file of this package
         policy=_policy(style, script),
@@ -77,20 +64,13 @@ def _render(
     return visible(text, keep="\n\t")
 
 
-def contents(
-    audit: Audit,
-    rows: int,
-    beside: Sequence[Audit],
-    measured: Sequence[Measured],
-    show_records: bool,
-) -> dict[str, Any]:
+def contents(audit: Audit, rows: int, measured: Sequence[Point]) -> dict[str, Any]:
     """What a template of a report may show; tables of at most so many rows."""
     return {
         "audit": audit,
-        "page": model.Page(audit, rows, show_records),
+        "page": model.Page(audit, rows),
         "run": audit.run,
         "words": words,
-        "compared": model.compared([*beside, audit]),
         "replayed": verdict.replay_words(audit),
         "replays": verdict.replay_lines(audit)[:rows],
         "curves": model.curves(audit),
@@ -98,7 +78,7 @@ def contents(
         "frontiers": advice.frontiers(measured),
         "advice": advice.ranked(audit),
         "paper": title,
-        "bibtex": bibtex(audit),
+        "papers": words.unique(info.paper for info in audit.attacks if info.paper in PAPERS),
     }
 
 
@@ -120,15 +100,9 @@ def _template() -> jinja2.Template:
     return environment().get_template("page.html.j2")
 
 
-def write_report(
-    audit: Audit,
-    path: str | Path,
-    beside: Sequence[Audit] = (),
-    measured: Sequence[Measured] = (),
-    show_records: bool = False,
-) -> Path:
+def write_report(audit: Audit, path: str | Path, measured: Sequence[Point] = ()) -> Path:
     """Write the page to a new file, whole or not at all; an existing file is never replaced."""
-    return write_new(path, render(audit, beside, measured, show_records))
+    return write_new(path, render(audit, measured))
 
 
 def write_new(path: str | Path, text: str) -> Path:
@@ -168,13 +142,11 @@ _BY_ITSELF = re.compile(
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")
 
 
-def render_markdown(
-    audit: Audit, measured: Sequence[Measured] = (), show_records: bool = False
-) -> str:
+def render_markdown(audit: Audit, measured: Sequence[Point] = ()) -> str:
     """The report as one Markdown document."""
     markdown = environment(finalize=_text)
     markdown.filters |= {"code": _code, "sentence": _sentence}
-    told = contents(audit, EVERYTHING, (), measured, show_records)
+    told = contents(audit, EVERYTHING, measured)
     return markdown.get_template("report.md.j2").render(told).rstrip() + "\n"
 
 
@@ -211,20 +183,3 @@ def title(short: str) -> str:
     names = [author.split(",")[0] for author in PAPERS[short]["authors"].split(" and ")]
     who = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
     return f"{who} ({PAPERS[short]['year']}), “{PAPERS[short]['title']}”"
-
-
-def bibtex(audit: Audit) -> str:
-    """An entry for the program and one for each paper whose attack was run or skipped."""
-    version = audit.run.software.get("overheard", "")
-    version = re.sub(r"[^0-9A-Za-z.+_-]", "", version)  # it stands between fences and braces
-    lines = [
-        "@software{overheard,\n  title = {overheard: what can somebody who only listens to a "
-        f"federation learn?}},\n  version = {{{version}}},\n  license = {{Apache-2.0}}\n}}"
-    ]
-    for short in dict.fromkeys(info.paper for info in audit.attacks if info.paper in PAPERS):
-        paper = PAPERS[short]
-        lines.append(
-            f"@misc{{{paper.get('key', short)},\n  author = {{{paper['authors']}}},\n"
-            f"  title = {{{paper['title']}}},\n  year = {{{paper['year']}}}\n}}"
-        )
-    return "\n".join(lines)

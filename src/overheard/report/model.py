@@ -30,7 +30,7 @@ class Calibrated:
     topic: Topic
     pooled: Finding
     n: int
-    bars: tuple[tuple[str, Bin, Markup], ...]
+    bars: tuple[tuple[str, Bin], ...]
     reliability: Markup
     clients: tuple[Finding, ...]
 
@@ -59,8 +59,8 @@ class Ladder:
 class Page:
     """What the templates ask for; tables of at most so many rows."""
 
-    def __init__(self, audit: Audit, most_rows: int, show_records: bool = False) -> None:
-        self.audit, self.show_records = audit, show_records
+    def __init__(self, audit: Audit, most_rows: int) -> None:
+        self.audit = audit
         self.verdicts = verdict.verdicts(audit)
         self.guessed_orders = verdict.guessed_orders(audit)
         self.topics = [secret.topic for secret in audit.secrets]
@@ -214,7 +214,7 @@ class Page:
         certain = {f.client: f.calibration.certain / max(f.n, 1) for f in asked if f.calibration}
         clients = [f for f in asked if f.client in certain and not f.flag]
         clients.sort(key=lambda f: -certain[f.client])
-        bars = tuple((_between(b), b, svg.share_bar(b.n, n)) for b in bins)
+        bars = tuple((_between(b), b) for b in bins)
         drawn = svg.reliability(bins, f"{best.attack} on {words.secret(topic)}")
         return Calibrated(topic, best, n, bars, drawn, tuple(clients[:most]))
 
@@ -270,34 +270,3 @@ def ladders(audit: Audit) -> list[Ladder]:
             rows.append(svg.Row(rung.rung, words.rung(rung.rung) + left, None, (lane,), *guesses))
         made.append(Ladder(svg.chart(str(name), rows), rungs, single))
     return made
-
-
-def federation_words(audit: Audit) -> str:
-    """The federation's model and length in a few words."""
-    model = audit.run.recipe.get("model", {})
-    hidden = [str(width) for width in model.get("hidden", [])] if isinstance(model, dict) else []
-    squared = audit.run.recipe.get("loss") == "squared_error"
-    kind = "linear regression" if squared else "logistic regression"
-    if hidden:
-        kind = f"network with {' and '.join(hidden)} hidden units"
-    return f"{kind}, {words.count(audit.run.rounds, 'round')}"
-
-
-def compared(audits: Sequence[Audit]) -> list[svg.Chart]:
-    """Of every attribute that all the audits measured, a chart with a row per federation: its
-    strongest attack over all clients; none for a single audit."""
-    best = [
-        {t: f for (_, t), f in best_of(p for p in audit.pooled if p.reliable).items()}
-        for audit in audits
-    ]
-    shared = [t for t in best[0] if t.measure.hits and t.attribute and all(t in b for b in best)]
-    rows: dict[Topic, list[svg.Row]] = {topic: [] for topic in shared if len(audits) > 1}
-    for audit, of in zip(audits, best, strict=True):
-        for topic in rows:
-            found = of[topic]
-            note = f"by {found.attack}, {words.count(found.n, 'record')} of {words.together(found)}"
-            lane = svg.Lane(0, 0, found, words.value(found))
-            guesses = (found.majority, found.imputation)
-            rows[topic].append(svg.Row(federation_words(audit), note, None, (lane,), *guesses))
-    scale = svg.share_scale([v for of in rows.values() for row in of for v in row.values])
-    return [svg.chart(words.secret(topic), of, scale) for topic, of in rows.items()]

@@ -18,7 +18,6 @@ from math import ceil, floor, isfinite, log10
 
 from markupsafe import Markup, escape
 
-from overheard.evaluation.detection import Detection
 from overheard.evaluation.record import Bin, Finding
 from overheard.foreign.shown import visible
 from overheard.questions.question import Topic
@@ -61,7 +60,6 @@ class Scale:
     begin: float = _MARGIN
     end: float = 100 - _MARGIN
     digits: int = 2
-    share: bool = True
 
     def at(self, value: float) -> float:
         """Its place; what is off the axis stands at its end."""
@@ -77,12 +75,6 @@ class Scale:
             step = max(1, ceil((self.most - self.least) / 6))
             exponents = range(round(self.least), round(self.most) + 1)
             return [(10.0**e, words.power_of_ten(e)) for e in exponents if (e + 2) % step == 0]
-        if not self.share:
-            raw = (self.most - self.least) / 6
-            power = 10.0 ** floor(log10(raw))
-            unit = next(m * power for m in (1, 2, 5, 10) if m * power >= raw)
-            places = range(ceil(self.least / unit), floor(self.most / unit) + 1)
-            return [(k * unit, f"{k * unit:.10g}") for k in places]
         tenths = range(round(10 * self.least), round(10 * self.most) + 1)
         step = 2 if len(tenths) > 6 else 1
         return [(t / 10, f"{10 * t}%") for t in tenths if (tenths[-1] - t) % step == 0]
@@ -151,14 +143,6 @@ def loss_scale(values: Sequence[float]) -> Scale:
     return Scale(max(least, -16), max(most, least + 1, -15), log=True)
 
 
-def number_scale(values: Sequence[float]) -> Scale:
-    """An axis for any numbers, with a little room on both sides; not finite ones are left out."""
-    known = [v for v in values if isfinite(v)]
-    low, high = min(known, default=0.0), max(known, default=1.0)
-    room = 0.04 * ((high - low) or abs(low) or 1.0)
-    return Scale(low - room, high + room, share=False)
-
-
 def key(number: int) -> Markup:
     """An attack's marker on its own, for the legend and for tables."""
     mark = tag("path", d=SHAPES[number % len(SHAPES)])
@@ -203,7 +187,6 @@ class Chart:
     axis: Markup
     topic: Topic | None = None
     hidden: int = 0
-    has_bound: bool = False
 
     @property
     def attacks(self) -> list[int]:
@@ -217,8 +200,7 @@ def chart(
     """Rows on a scale; without one, of shares, on that which holds them."""
     scale = scale or share_scale([value for row in rows for value in row.values])
     drawn = tuple((row, row_figure(row, scale)) for row in rows if row.lanes)
-    bounds = [lane.found.bound or -1 for row, _ in drawn for lane in row.lanes]
-    return Chart(name, drawn, axis(scale), topic, hidden, any(b >= scale.least for b in bounds))
+    return Chart(name, drawn, axis(scale), topic, hidden)
 
 
 def axis(scale: Scale) -> Markup:
@@ -255,15 +237,11 @@ def _vertical(place: float, height: int, kind: str) -> Markup:
 def _lane(lane: Lane, scale: Scale, y: int, row: Row) -> Markup:
     low, high = f"{scale.at(lane.found.low)}%", f"{scale.at(lane.found.high)}%"
     told = [f"{row.label}, {lane.found.attack}: {lane.text}", *(t for _, _, t in row.guesses)]
-    told += [] if lane.found.bound is None else [f"bound {words.percent(lane.found.bound, 1)}"]
     parts = [
         tag("title", "; ".join(told)),
         tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"),
         *(tag("line", x1=x, x2=x, y1=y - 4, y2=y + 4, class_="end") for x in (low, high)),
     ]
-    if lane.found.bound is not None and lane.found.bound >= scale.least:
-        bracket = tag("path", d="M4,-7H0V7H4", class_="bound")
-        parts.append(tag("svg", bracket, x=f"{scale.at(lane.found.bound)}%", y=y))
     parts.append(tag("svg", shape(lane.look), x=f"{scale.at(lane.found.value)}%", y=y))
     return tag("g", *parts, class_=f"lane {look(lane.look)}", data_a=str(lane.attack))
 
@@ -344,13 +322,6 @@ def _line(x1: str, x2: str, y1: float, y2: float, kind: str) -> Markup:
     return tag("line", x1=x1, x2=x2, y1=y1, y2=y2, class_=kind)
 
 
-def share_bar(part: int, whole: int) -> Markup:
-    """A bar as long as the part is of the whole."""
-    width = 100 * part / whole if whole else 0.0
-    bar = tag("rect", x="0", y="2", width=f"{max(width, 0.4):.2f}%", height="12", class_="bar")
-    return tag("svg", bar, class_="plot", height=16, aria_hidden="true")
-
-
 def reliability(bins: Sequence[Bin], name: str) -> Markup:
     """Share guessed right against the probability claimed; on the diagonal they agree."""
     # at least the upper half: the chosen one of two values never has less than one half
@@ -404,7 +375,6 @@ def scatter(marks: Sequence[Mark], y_name: str, best: Sequence[tuple[float, floa
 
 _WIDTH, _GAP = 700, 40
 _LONGEST = 110  # letters of a caption or name
-_NAMED = 14  # clients in a picture's legend; and bars, three times as many
 
 
 def picture(title: str, charts: Sequence[tuple[str, Markup]], names: Sequence[str] = ()) -> str:
@@ -437,26 +407,3 @@ def _text(words: str, x: str, y: float, anchor: str | None = None) -> Markup:
     shown = visible(words)
     shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
     return tag("text", shown, x=x, y=y, text_anchor=anchor)
-
-
-def suspects(found: Detection) -> str:
-    """Who is suspected, since when: a line per client, the accused in colour and named. Where
-    there are no rounds to tell apart, a bar per client from the likeliest on."""
-    accused = [s.client for s in found.suspects if s.accused][:_NAMED]
-    steps, marks = max((len(s.curve) for s in found.suspects), default=0), []
-    rounds, lines = [found.rounds * (k + 1) / steps for k in range(steps)], steps > 1
-    x, y = number_scale(rounds if lines else (0, 3 * _NAMED)), Scale(0.0, 1.0)
-    plane = Plane(x, y, x.ticks() if lines else (), y.ticks())
-    for at, one in enumerate(found.suspects):
-        number = accused.index(one.client) if one.client in accused else None
-        if lines:
-            kind = "grid" if number is None else f"end {look(number)}"
-            plane.join(list(zip(rounds, one.curve, strict=True)), kind)
-        elif at < 3 * _NAMED:
-            who = SERIES - 1 if number is None else number
-            text = f"{one.client}: {words.percent(one.probability)}"
-            marks.append(Mark(at, one.probability, 0.0, one.probability, text, who))
-    title = f"{sum(s.accused for s in found.suspects)} of {len(found.suspects)} clients accused"
-    about = f"probability that the client {words.what_of(found.property)}"
-    caption = f"{title} by {found.attack}: {about}{', by rounds listened to' * lines}"
-    return picture(title, [(caption, plane.drawn(about, marks))], accused)

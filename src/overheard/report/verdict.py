@@ -250,7 +250,7 @@ def replay_words(audit: Audit) -> str:
             f"the recipe does not lead to what they returned: {told}. Records, encoding, "
             "optimiser, learning rate, epochs or loss are other than declared, or clients were "
             "mistaken for each other. Attacks that are told a wrong recipe learn less than they "
-            "could: that they find little about these clients says nothing."
+            "could: what they find about these clients is no measurement, little says nothing."
         )
     else:
         exact = [r for r in fitting if not r.by_chance]

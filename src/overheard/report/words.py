@@ -16,8 +16,6 @@ from importlib import resources
 from math import floor, log10
 from typing import Any
 
-from markupsafe import Markup
-
 from overheard.evaluation.record import Audit, Finding
 from overheard.questions.question import Metric, Topic, grouped
 
@@ -133,23 +131,6 @@ def together(found: Finding) -> str:
     asked = found.clients + (0 if found.flag else found.flagged)
     some = f"{found.clients:,} of " if found.clients < asked else ""
     return some + count(asked, "client")
-
-
-def over_all(found: Finding) -> Markup:
-    """The sentence on all clients together."""
-    metric, guesses = found.measure, []
-    if metric.hits and found.majority is not None:
-        guesses.append(f"; the commonest value for {percent(found.majority)}")
-    if metric.limit is None and found.imputation is not None:
-        plain = percent(found.imputation) if metric.hits else loss(found.imputation)
-        guesses.append(
-            f"{',' if guesses else ';'} imputation {'for' if metric.hits else 'by'} {plain}"
-        )
-    ends = (found.value, found.low, found.high)
-    said = value(found, 0) if metric.limit is None else excess_interval(*ends)
-    parts = {"clients": together(found), "attack": found.attack, "value": said}
-    pattern = Markup(of(metric).get("over_all", ""))  # nosec B704  # a sentence of ours
-    return pattern.format(**parts, guesses="".join(guesses))
 
 
 def rules() -> dict[str, str]:
@@ -304,19 +285,6 @@ def _plain(value: object) -> str:
     if isinstance(value, list) and all(isinstance(v, str | int | float) for v in value):
         return ", ".join(map(str, value)) or "none"
     return json.dumps(value, default=str, ensure_ascii=False) if value else "none"
-
-
-MOST_DAMAGE = 50
-"""So many lines of what is missing stand on the page."""
-
-
-def damaged(lines: Sequence[str]) -> str:
-    """What a reader must know of an audit of a damaged recording before any figure."""
-    return (
-        f"The recording is damaged, and the audit was told to go on all the same: "
-        f"{count(len(lines), 'part')} of it {'was' if len(lines) == 1 else 'were'} left out. Every "
-        "figure here is about what is left; with the whole recording more may be learned."
-    )
 
 
 def failed(audit: Audit) -> str:

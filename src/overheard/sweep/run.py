@@ -2,12 +2,12 @@
 
 A cell is a federation, recorded; an adversary listens, and the model is tried on records that
 nobody trained on. Only the process that was started writes results: ``DIR/sweep.json`` says what is
-swept, ``DIR/cells/KEY.json`` is one finished cell, ``DIR/scratch/`` has the recordings of the cells
-that are being measured. Killed at any moment, the next call runs what is missing. A cell that fails
-is kept with its error, and the others go on.
+swept, ``DIR/cells/`` keeps the finished cells (`evaluation.checkpoint`), ``DIR/scratch/`` has the
+recordings of the cells that are being measured. Killed at any moment, the next call runs what is
+missing. A cell that fails is kept with its error, and the others go on.
 
-``DIR/results.csv`` is all of them as one table: a row for every cell, attack and question. Measured
-seconds stay in the cells' own files, so the same sweep gives the same table, bit for bit.
+``DIR/results.csv`` is all of them as one table: a row for every cell, attack and question. The same
+sweep gives the same table, bit for bit.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import io
 import json
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -27,11 +26,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from overheard.data.dataset import Dataset
 from overheard.data.source import add_sources, added
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording, OverheardError
+from overheard.evaluation.audit import AuditOptions, audit
+from overheard.evaluation.checkpoint import Checkpoint, Progress, silent
+from overheard.evaluation.ladder import RUNGS
+from overheard.evaluation.record import Audit, Finding, Part
 from overheard.files import replace_durably, sole_writer, write_durably
 from overheard.foreign.files import read_bounded, read_json
 from overheard.programs.program import Program
@@ -42,8 +44,7 @@ from overheard.sweep.grid import Cell, SweepConfig, cells, parse_sweep
 from overheard.workers import spread
 
 Array = NDArray[np.float64]
-Result = dict[str, Any]
-Progress = Callable[[str, int, int], None]
+Row = dict[str, Any]
 SCRATCH, TABLE = "scratch", "results.csv"
 POOLED = tuple(
     "attack question attribute metric value low high majority imputation lift clients".split()
@@ -57,31 +58,29 @@ def sweep(
     workers: int = 1,
     ray: str = "",
     again: bool = False,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> Path:
     """Run every cell that ``out`` does not hold yet; returns ``out``.
 
     ``workers`` processes on this machine, or a Ray cluster at the address ``ray``. ``again``: run
-    cells once more that failed before, or that another version of this package ran; without it such
-    cells are not mixed with new ones. A disk that is full ends the sweep; what is finished is kept,
-    and the next call goes on from there.
+    cells once more that failed before. A disk that is full ends the sweep; what is finished is
+    kept, and the next call goes on from there.
     """
     folder = Path(out)
     wanted = cells(config)
     if workers < 1:
         raise FixConfig(f"{workers} workers cannot work; give at least one")
-    with _begun(folder, config):
-        left = [cell for cell in wanted if not _is_finished(_path(folder, cell), again)]
+    with _begun(folder, config) as kept:
+        left = [cell for cell in wanted if not _is_finished(kept.read(cell.key), again)]
         done = len(wanted) - len(left)
         progress("", done, len(wanted))
         for number, result in enumerate(_results(left, workers, ray, folder / SCRATCH), done + 1):
-            text = json.dumps(result, indent=1, sort_keys=True, allow_nan=False) + "\n"
-            replace_durably(folder / "cells" / f"{result['key']}.json", text.encode())
-            progress(str(result["name"]), number, len(wanted))
+            kept.keep([result], result.key)
+            progress(result.name, number, len(wanted))
     return folder
 
 
-def _results(cells: Sequence[Cell], workers: int, ray: str, scratch: Path) -> Iterator[Result]:
+def _results(cells: Sequence[Cell], workers: int, ray: str, scratch: Path) -> Iterator[CellResult]:
     """Results as they come, of tasks of a Ray cluster or of processes here, one thread each.
 
     ``scratch``: where these record; what a killed process leaves there, the next sweep removes.
@@ -93,33 +92,54 @@ def _results(cells: Sequence[Cell], workers: int, ray: str, scratch: Path) -> It
 
 
 @contextmanager
-def _begun(folder: Path, config: SweepConfig) -> Iterator[None]:
-    """The folder, begun or continued, with this process its only writer."""
-    about = (config.model_dump_json(indent=1) + "\n").encode()
+def _begun(folder: Path, config: SweepConfig) -> Iterator[Checkpoint]:
+    """The folder, begun or continued, with this process its only writer: what it holds."""
+    asked = {"version of overheard": version("overheard"), "sweep": config.model_dump(mode="json")}
+    about = json.dumps(asked, indent=1).encode()
     described, scratch = folder / "sweep.json", folder / SCRATCH
     (folder / "cells").mkdir(parents=True, exist_ok=True)
     with sole_writer(folder, "another sweep"):
-        for part in (folder / "cells").glob("*.part"):
-            part.unlink()  # of a writer that was killed; nobody else writes here
         shutil.rmtree(scratch, ignore_errors=True)
         if not described.exists():
             write_durably(described, [about])
         elif read_bounded(described, "json_bytes") != about:
             raise ChooseAnotherOutput(
-                f"{folder} holds another sweep; choose another folder, or give the same file"
+                f"{folder} holds another sweep, or one of another version of overheard; choose "
+                "another folder, or give the same file"
             )
         try:
             scratch.mkdir(mode=0o700)
-            yield
+            yield _kept(folder)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _kept(folder: Path) -> Checkpoint:
+    return Checkpoint(folder / "cells", CellResult)
+
+
+def _is_finished(found: list[CellResult] | None, again: bool) -> bool:
+    return found is not None and not (again and any(result.error for result in found))
 
 
 # ----------------------------------------------------------------------------------- one cell
 
 
-def run_cell(cell: Cell, scratch: Path | None = None, known: Sequence[str] = ()) -> Result:
-    """What a cell found, as plain JSON; an error of the cell is part of its result.
+class CellResult(Part):
+    """What a cell found. ``error``: why it is not all there is; ``findings``: over all clients."""
+
+    key: str
+    name: str
+    error: str | None = None
+    utility: float | None = None
+    utility_is: str = ""
+    findings: tuple[Finding, ...] = ()
+    skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def run_cell(cell: Cell, scratch: Path | None = None, known: Sequence[str] = ()) -> CellResult:
+    """What a cell found; an error of the cell is part of its result.
 
     ``scratch``: the folder in which its recording lies while it is measured; by default the
     system's. Its name is in no result. ``known``: the packages whose data sources whoever hands out
@@ -127,22 +147,19 @@ def run_cell(cell: Cell, scratch: Path | None = None, known: Sequence[str] = ())
     """
     for package in known:
         add_sources(package)
-    begin = time.perf_counter()
-    about: Result = {"key": cell.key, "name": cell.name, "config": cell.config}
-    about |= {"version": version("overheard"), "seed": cell.seed}
+    about: dict[str, Any] = {"key": cell.key, "name": cell.name}
     with tempfile.TemporaryDirectory(
         prefix="overheard-cell-", dir=scratch, ignore_cleanup_errors=True
     ) as folder:
         try:
-            found = _measured(cell, Path(folder))
+            found = CellResult(**about, **_measured(cell, Path(folder)))
         except (OverheardError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-            found = {"error": f"{type(error).__name__}: {error}"}
-    text = json.dumps(found).replace(json.dumps(f"{folder}/")[1:-1], "")
-    return about | dict(json.loads(text)) | {"seconds": time.perf_counter() - begin}
+            found = CellResult(**about, error=f"{type(error).__name__}: {error}")
+    text = found.model_dump_json().replace(json.dumps(f"{folder}/")[1:-1], "")
+    return CellResult.model_validate_json(text)
 
 
-def _measured(cell: Cell, folder: Path) -> Result:
-    from overheard.evaluation.audit import AuditOptions, audit
+def _measured(cell: Cell, folder: Path) -> dict[str, Any]:
     from overheard.federation.federation import parse_config
     from overheard.federation.plan import load_data, plan
     from overheard.federation.simulate import NetworkRounds, run_rounds
@@ -165,12 +182,12 @@ def _measured(cell: Cell, folder: Path) -> Result:
     record = audit(recording, *who, options)
     broken = [f"{f.attack} on {f.client}: {f.reason}" for f in record.failed]
     return {
-        **({"error": "; ".join(broken)} if broken else {}),
+        "error": "; ".join(broken) or None,
         "utility": value,
         "utility_is": name,
-        "findings": rows_of(record),
-        "skipped": sorted({f"{s.attack}: {s.reason}" for s in record.skipped}),
-        "notes": list(record.notes),
+        "findings": tuple(pooled_rows(record)),
+        "skipped": tuple(sorted({f"{s.attack}: {s.reason}" for s in record.skipped})),
+        "notes": record.notes,
     }
 
 
@@ -232,108 +249,45 @@ def _score(outputs: Array, labels: Array, classes: bool) -> tuple[float, str]:
     return float(np.mean(chosen == labels)), "accuracy"
 
 
-def rows_of(record: Any) -> list[Result]:
-    """One row per attack and question, over all clients, with what its findings say on average;
-    and of a ladder one per rung below the first, which is the audit itself."""
-    from overheard.evaluation.ladder import RUNGS
-
-    found, top = [], {"rung": RUNGS[0].name} if record.ladder else {}
+def pooled_rows(record: Audit) -> Iterator[Finding]:
+    """Every attack over all clients, with what its findings say on average; and of a ladder every
+    rung below the first, which is the audit itself. Without seconds, which no two runs share."""
     for pooled in record.pooled:
-        same = (pooled.attack, pooled.attribute)
-        mine = [f for f in record.findings if (f.attack, f.attribute) == same]
-        flagged = sum(1 for f in mine if "flag" in f.details)
-        told = {key: getattr(pooled, key) for key in POOLED} | {"records": pooled.n}
+        same = (pooled.attack, pooled.topic)
+        mine = [f for f in record.findings if (f.attack, f.topic) == same]
+        details = {}
         for key in DETAILS:
-            values = [f.details.get(key) for f in mine]
-            numbers = all(isinstance(v, int | float) for v in values)
-            weights = [f.n for f in mine]
-            told[key] = float(np.average(values, weights=weights)) if numbers else None
-        found.append(top | told | {"flagged": flagged})
-    known = {pooled.attribute: pooled for pooled in record.pooled}
-    for rung in (r for r in record.ladder if not r.client and r.rung != RUNGS[0].name):
-        better = max(known[rung.attribute].majority or 0.0, rung.imputation or 0.0)
-        told = {key: getattr(known[rung.attribute], key) for key in POOLED}
-        told |= {key: getattr(rung, key) for key in ("rung", "attack", "value", "low", "high")}
-        told |= {"imputation": rung.imputation, "lift": rung.value - better, "records": rung.n}
-        found.append(told | {"flagged": int(bool(rung.flag))} | dict.fromkeys(DETAILS))
-    return found
+            told = ((f.details.get(key), f.n) for f in mine)
+            known = [(value, n) for value, n in told if isinstance(value, int | float)]
+            if len(known) == len(mine):
+                details[key] = sum(value * n for value, n in known) / sum(n for _, n in known)
+        yield pooled.model_copy(update={"details": details, "seconds": 0.0})
+    for rung in record.ladder:
+        if not rung.client and rung.rung != RUNGS[0].name:
+            yield rung.model_copy(update={"seconds": 0.0})
+
+
+def row_of(found: Finding, ladder: bool) -> Row:
+    """A finding as a row of the table; of a ladder with the rung."""
+    row = {"rung": found.rung or RUNGS[0].name} if ladder else {}
+    row |= {key: getattr(found, key) for key in POOLED} | {"records": found.n}
+    return row | {key: found.details.get(key) for key in DETAILS} | {"flagged": found.flagged}
 
 
 # ---------------------------------------------------------------------------------- the table
 
 
-class CellFinding(BaseModel):
-    """A row of a cell's findings, as far as anybody computes with it."""
-
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
-    __pydantic_extra__: dict[str, float | int | str | None] = Field(init=False)
-
-    attack: str = ""
-    question: str = ""
-    attribute: str | None = None
-    metric: str | None = None
-    value: float | None = None
-    lift: float | None = None
-    bits_gained: float | None = None
-    flagged: int | None = Field(default=None, ge=0, le=10**9)
-
-
-class CellResult(BaseModel):
-    """What a file of a finished cell holds: a stranger may have written it."""
-
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
-
-    key: str
-    version: str | None = None
-    utility: float | None = None
-    utility_is: str | None = None
-    error: str | None = None
-    findings: list[CellFinding] = []
-
-
-def _path(folder: Path, cell: Cell) -> Path:
-    return folder / "cells" / f"{cell.key}.json"
-
-
-def _is_finished(path: Path, again: bool) -> bool:
-    if not path.exists():
-        return False
-    result = read_result(path)
-    other = result.get("version") != version("overheard")
-    if other and not again:
-        raise ChooseAnotherOutput(
-            f"{path.parents[1]} holds cells of another version of overheard; choose another "
-            "folder, or give --again to run those anew"
-        )
-    return not (again and (other or "error" in result))
-
-
-def read_result(path: Path) -> Result:
-    """What a cell found."""
-    content = read_json(path)
-    try:
-        return CellResult.model_validate(content).model_dump(exclude_unset=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))[:200] or "top level"
-        raise FixRecording(
-            f"{path}: is not a cell's result: {where}: {first['msg']}; remove it"
-        ) from error
-
-
-def read_rows(folder: str | Path) -> list[Result]:
+def read_rows(folder: str | Path) -> list[Row]:
     """The table's rows, in the order of the sweep; cells that failed have an ``error``."""
     root = Path(folder)
-    found: list[Result] = []
-    for cell in cells(read_described(root)):
-        if not _path(root, cell).exists():
-            continue
-        result = read_result(_path(root, cell))
-        shared = {"cell": cell.key, "defence": cell.defence, "strength": cell.strength}
-        shared |= {"seed": cell.seed, **{key: _plain(value) for key, value in cell.varied.items()}}
-        names = ("utility", "utility_is", "error", "version")
-        shared |= {name: result.get(name) for name in names}
-        found += [shared | finding for finding in result.get("findings", [{}])] or [shared]
+    found: list[Row] = []
+    sweep = read_described(root)
+    for cell in cells(sweep):
+        for result in _kept(root).read(cell.key) or ():
+            shared = {"cell": cell.key, "defence": cell.defence, "strength": cell.strength}
+            shared |= {"seed": cell.seed} | {key: _plain(v) for key, v in cell.varied.items()}
+            shared |= result.model_dump(include={"utility", "utility_is", "error"})
+            found += [shared | row_of(one, sweep.ladder) for one in result.findings] or [shared]
     if not found:
         raise FixConfig(f"{root}: no cell is finished yet; run `overheard sweep` first")
     return found
@@ -357,9 +311,9 @@ def read_described(root: Path) -> SweepConfig:
         content = read_json(path)
     except FixRecording as error:
         raise FixConfig(f"{error}; is {root} the folder of a sweep?") from error
-    if not isinstance(content, Mapping):
+    if not isinstance(content, Mapping) or not isinstance(content.get("sweep"), dict):
         raise FixConfig(f"{path}: does not describe a sweep")
-    return parse_sweep(dict(content), str(path))
+    return parse_sweep(content["sweep"], str(path))
 
 
 def _plain(value: Any) -> Any:

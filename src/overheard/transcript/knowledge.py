@@ -501,5 +501,5 @@ class BatchOrder(Knowledge):
                 )
             return made
         if len(self.seeds) == len(self.conventions) == 1:
-            return orders(self.tried()[0], self.seeds[0], place)
+            return np.asarray(orders(self.tried()[0], self.seeds, place)[0])
         return None

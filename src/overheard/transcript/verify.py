@@ -1,9 +1,4 @@
-"""Is every byte of a recording what its index says? And what is left of one where it is not?
-
-`verify` names each file that is damaged. `salvage` makes a recording of its own of what is sound:
-nothing is mended and nothing is guessed, a line or a file whose digest is wrong is left out, and so
-is what only it could have described. Without a whole header nothing can be made of the rest.
-"""
+"""Is every byte of a recording what its index says? Each file that is damaged is named."""
 
 from __future__ import annotations
 
@@ -13,14 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from overheard.errors import FixRecording
-from overheard.foreign.files import opened, parse_json, read_bounded
+from overheard.foreign.files import read_bounded
 from overheard.transcript.ledger import (
     FOLDERS,
     INDEX,
     Entry,
-    LedgerWriter,
-    chained,
-    listed_file,
     read_ledger,
     sound_file,
 )
@@ -104,12 +96,12 @@ def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
     return Verification(files, rounds, tuple(dict.fromkeys(problems)), tuple(unfinished))
 
 
-def _check(folder: Path, entry: Entry) -> Path:
-    """The path of a listed file; refuses one that is not what the index says."""
+def _check(folder: Path, entry: Entry) -> None:
+    """Refuse a listed file that is not what the index says."""
     if entry["kind"] == "round":
         check_round(folder, parse_round(folder, entry))
-        return listed_file(folder, entry)
-    return sound_file(folder, entry)
+    else:
+        sound_file(folder, entry)
 
 
 def _never_begun(root: Path) -> bool:
@@ -139,77 +131,3 @@ def _may_be_torn(rest: bytes) -> bool:
         return False
     except (ValueError, RecursionError):
         return True
-
-
-def salvage(run: Path, out: Path) -> tuple[str, ...]:
-    """Write what is sound of a recording to a new one; returns what is missing, in sentences."""
-    missing: list[str] = []
-    closed = False  # as the wire is, which a recorder closes last
-    for name in FOLDERS:
-        folder = run / name
-        if not folder.is_dir() or folder.is_symlink():
-            if name == "wire":
-                raise FixRecording(f"{folder}: missing; nothing can be made of what is left")
-            continue
-        entries = _sound_lines(folder, missing)
-        if name == "wire" and (not entries or entries[0]["kind"] != "header"):
-            raise FixRecording(
-                f"{folder / INDEX}: its first line, the header, is damaged; nothing can be made of "
-                "what is left: restore it from a copy"
-            )
-        closed = bool(entries) and entries[-1]["kind"] == "end" if name == "wire" else closed
-        writer = LedgerWriter(out / name)
-        for entry in (entry for entry in entries if entry["kind"] != "end"):
-            try:
-                _copy(folder, entry, writer)
-            except (FixRecording, OSError) as error:
-                why = str(error).removeprefix(f"{folder}/").removesuffix("; restore it from a copy")
-                missing.append(f"{name}/{why}; {_lost(entry)}")
-        (writer.close if closed else writer.release)()
-    return tuple(missing)
-
-
-def _copy(folder: Path, entry: Entry, writer: LedgerWriter) -> None:
-    """A sound line, with its file if it lists one."""
-    if "file" not in entry:
-        writer.append(entry)
-        return
-    about = {key: entry[key] for key in entry.keys() - {"file", "size", "sha256"}}
-    with opened(_check(folder, entry)) as (file, _):
-        writer.file(entry["file"], iter(lambda: file.read(1 << 24), b""), **about)
-
-
-def _sound_lines(folder: Path, missing: list[str]) -> list[Entry]:
-    """The lines of an index that follow from what stands before them.
-
-    A line is held against the digest that stands in the line before, so that damage to one line
-    costs that line, and the next one only if the digest itself was hit.
-    """
-    where = f"{folder.name}/{INDEX}"
-    try:
-        raw = read_bounded(folder / INDEX, "index_bytes")
-    except (FixRecording, OSError):
-        missing.append(f"{where}: cannot be read, so nothing that {folder.name}/ holds is used")
-        return []
-    *whole, rest = raw.split(b"\n")
-    if rest:
-        missing.append(f"{where}: its last line is not whole; what it listed is left out")
-    entries: list[Entry] = []
-    for number, (_, text, sound) in enumerate(chained(whole), 1):
-        try:
-            entry = parse_json(text, f"{where}: line {number}") if sound else None
-        except FixRecording:
-            entry = None
-        if isinstance(entry, dict) and isinstance(entry.get("kind"), str):
-            entries.append(entry)
-        else:
-            missing.append(f"{where}: line {number} is damaged; what it listed is left out")
-    return entries
-
-
-def _lost(entry: Entry) -> str:
-    """What a file that cannot be used held, in words."""
-    if entry["kind"] == "round":
-        return f"round {entry.get('round')} is left out"
-    about = entry.get("target")
-    return f"{entry.get('holds')}{f' for {about}' if about else ''} is left out"

@@ -21,7 +21,6 @@ from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.records import Records, encode
 from overheard.transcript.knowledge import (
     AttributeDomain,
-    AttributePrior,
     AuxiliaryData,
     Labels,
     Link,
@@ -118,12 +117,6 @@ def test_very_many_records_take_the_first_layer_alone(federate, monkeypatch):
 def test_one_value_is_nothing_to_infer(values):
     with pytest.raises(FixData, match="at least two different"):
         AttributeDomain("s", values)
-
-
-@pytest.mark.parametrize("shares", [(0.2, 0.2), (1.5, -0.5), (float("nan"), 0.5), ()])
-def test_priors_sum_to_one(shares):
-    with pytest.raises(FixData, match="sum to one"):
-        AttributePrior(shares)
 
 
 def test_updates_that_no_pairs_explain_are_flagged(federate: Any) -> None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from overheard.decoding.measurement import Measurement
-from overheard.decoding.noise import covariance
+from overheard.decoding.noise import whitening
 from overheard.errors import ChooseAnotherAttack, FixConfig
 from overheard.programs.program import (
     Candidates,
@@ -193,13 +193,13 @@ class App(Program):
         # it is; of a feature there remains what the orders agree on
         mean, (shown, judged) = np.mean(missed, axis=0), np.array_split(missed, 2)
         common = (shown - mean) / np.sqrt(len(shown))
-        noise = covariance(common, np.hypot(np.std(missed, axis=0), rounding), options.uncorrelated)
-        each, size = noise.white(seen), np.sqrt(np.mean(noise.white(judged - mean) ** 2))
+        white = whitening(common, np.hypot(np.std(missed, axis=0), rounding), options.uncorrelated)
+        each, size = white(seen), np.sqrt(np.mean(white(judged - mean) ** 2))
         features = each.mean(axis=0)
         luck = each.var(axis=0, ddof=1).mean(axis=(0, 1)) / orders
         agreed = 1 - luck / np.maximum(np.mean(features**2, axis=(0, 1)), 1e-300)
-        white = noise.white(returned - base - mean).astype(np.float64)
-        return features * np.maximum(0.0, agreed), white, np.full(len(white), size)
+        total = white(returned - base - mean)
+        return features * np.maximum(0.0, agreed), total, np.full(len(total), size)
 
 
 def _arrays(module: Any) -> dict[str, NDArray[Any]]:

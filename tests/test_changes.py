@@ -1,0 +1,132 @@
+"""Three changes of docs/architecture.md's table, made in a copy of the package: each touches the
+files that its line names and no other, and works from the command line."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "overheard"
+TABLE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+DEFENCE = '''"""Updates are sent at half their size."""
+
+from typing import Literal
+
+from overheard.federation.defences.contract import Claim, Defence, Stage
+
+
+class Halved(Defence):
+    """Every update is halved."""
+
+    name: Literal["halved"] = "halved"
+
+    @property
+    def claim(self):
+        return Claim(self.name, Stage.COMPRESSION, "updates are half as long", effects=())
+
+    def upload(self, updates, context):
+        return updates / 2
+'''
+LOSS = """        Loss(
+            "log_cosh",
+            lambda outputs, labels: np.log(np.cosh(outputs[..., 0] - labels)),
+            lambda outputs, labels: np.tanh(outputs - _numbers(labels)),
+            lambda outputs, labels: (outputs[..., 0] - labels).cosh().log(),
+        ),
+    )
+}
+"""
+SOURCE = '''
+
+def towns() -> Dataset:
+    """Two towns of 30 people each."""
+    rng = np.random.default_rng(0)
+    town = np.repeat(["north", "south"], 30)
+    records = Records(
+        {"town": town, "age": rng.normal(size=60), "smokes": rng.integers(2, size=60) * 1.0,
+         "cost": rng.normal(size=60)}
+    )
+    return BUNDLED["towns"].dataset(
+        records, client="town", target="cost", task="regression", sensitive=("smokes",)
+    )
+'''
+TOML = """
+[towns]
+loader = "bundled:towns"
+what = "60 people of two towns"
+licence = "none"
+origin = "drawn"
+bundled = "comes with overheard"
+"""
+FEDERATION = """
+[data]
+source = "towns"
+[model]
+name = "linear"
+[training]
+rounds = 4
+learning_rate = 0.1
+loss = "log_cosh"
+[[defence]]
+name = "halved"
+[audit]
+attributes = ["smokes"]
+"""
+
+
+def named(change: str) -> list[str]:
+    """The paths that the table names for a change, below the package."""
+    line = re.search(rf"^\| {change} \| (.+) \|$", TABLE, re.MULTILINE)
+    assert line, change
+    return [path for path in re.findall(r"`([\w./]+)`", line[1]) if "/" in path]
+
+
+def changed(copy: Path) -> set[str]:
+    """Files of the copy that are new or other than ours."""
+    files = (path.relative_to(copy) for path in copy.rglob("*") if path.is_file())
+    return {
+        path.as_posix()
+        for path in files
+        if path.suffix in (".py", ".toml")
+        if not (PACKAGE / path).exists() or not filecmp.cmp(copy / path, PACKAGE / path, False)
+    }
+
+
+def test_a_defence_a_loss_and_a_data_source(tmp_path: Path) -> None:
+    copy = tmp_path / "src" / "overheard"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "federation" / "defences" / "halved.py").write_text(DEFENCE)
+    losses = copy / "programs" / "losses.py"
+    losses.write_text(losses.read_text().replace("    )\n}\n", LOSS, 1))
+    for name, more in (("bundled.py", SOURCE), ("sources.toml", TOML)):
+        with (copy / "data" / name).open("a") as file:
+            file.write(more)
+    said = [path for change in ("a defence", "a loss", "a data source") for path in named(change)]
+    assert all(any(path.startswith(one) for one in said) for path in changed(copy))
+    assert len(changed(copy)) == 4
+
+    def overheard(*arguments: str) -> None:
+        subprocess.run(
+            [sys.executable, "-m", "overheard", *arguments],
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(copy.parent)}, check=True,
+        )  # fmt: skip
+
+    (tmp_path / "federation.toml").write_text(FEDERATION)
+    overheard("simulate", "federation.toml", "--out", "run")
+    overheard("audit", "run", "--attack", "max_entropy", "--attack", "majority", "--out", "audit")
+    audit = json.loads((tmp_path / "audit" / "audit.json").read_text())
+    assert "the defence halved" in json.dumps(audit)
+    assert {finding["client"] for finding in audit["findings"]} == {"north", "south"}
+    training = next((tmp_path / "run" / "side").glob("*-localtraining.json"))
+    assert "log_cosh" in training.read_text()
