@@ -99,34 +99,6 @@ def test_checkpoints_audit_as_the_simulation_they_came_from(workplace: Any) -> N
     assert "describes itself already" in twice.stderr
 
 
-def test_what_is_left_of_a_damaged_recording_is_described_by_the_same_file(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And nothing of it is written outside of the output, where a killed audit would leave it."""
-    import tempfile
-
-    file = imported(workplace)
-    file.write_text(file.read_text().replace("../people.csv", "people.csv"))
-    shutil.copy(workplace.path / "people.csv", file.with_name("people.csv"))
-    damaged = workplace.path / "imported" / "wire" / "round-000004.safetensors"
-    damaged.write_bytes(damaged.read_bytes()[:-1])
-
-    def elsewhere(*args: Any, **more: Any) -> Any:
-        raise AssertionError("a temporary file outside of the output")
-
-    for name in ("mkdtemp", "mkstemp", "TemporaryDirectory"):
-        monkeypatch.setattr(tempfile, name, elsewhere)
-    words = ["audit", "imported", "--out", "a", "--attack", "majority", "--ignore-damage"]
-    done = workplace.overheard(*words)
-    assert done.returncode == 0, done.stderr
-    record = json.loads((workplace.path / "a" / "audit.json").read_text())
-    assert record["run"]["rounds"] == 7
-    assert record["run"]["recording"] == "imported"
-    (missing,) = record["run"]["damage"]
-    assert missing.endswith("round 4 is left out")
-    assert {p.name for p in (workplace.path / "a").iterdir()} == {"audit.json", "report.html"}
-
-
 def test_code_needs_trust(workplace: Any) -> None:
     file = imported(workplace)
     text = file.read_text()

@@ -24,7 +24,7 @@ from overheard.transcript.share import share
 from overheard.transcript.store import Recording, SideHeader, SideWriter
 from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER, ISOLATING_SERVER, SECURE_SERVER, THREATS
-from overheard.transcript.verify import salvage, verify
+from overheard.transcript.verify import verify
 from overheard.transcript.view import launch, observe
 
 SECRET_SEED = 731_590_226_118_402_957_363
@@ -340,9 +340,5 @@ def modes(folder: Path) -> set[tuple[int, int]]:
 
 def test_what_is_known_is_for_its_owner_only(run: Recording, tmp_path: Path) -> None:
     share(run, "attribute.s", EAVESDROPPER, tmp_path / "shared")
-    (run.path / "side" / "index.jsonl").chmod(0o644)  # as recordings were made before
-    salvage(run.path, tmp_path / "left")
-    (run.path / "side" / "index.jsonl").chmod(0o600)
-    folders = [run.path / "side", run.path / "truth", tmp_path / "shared" / "side"]
-    for folder in (*folders, tmp_path / "left" / "side", tmp_path / "left" / "truth"):
+    for folder in (run.path / "side", run.path / "truth", tmp_path / "shared" / "side"):
         assert modes(folder) == {(0o700, 0o600)}, folder

@@ -115,18 +115,13 @@ def remarks(found: Found) -> list[str]:
     return said
 
 
-def described(
-    run: Path, given: Path | None, trust_code: bool, work: Path, beside: Path
-) -> overheard.Recording:
-    """The recording; what the TOML file adds lies in ``work`` for the time being.
-
-    ``beside``: the folder that may hold that file; the recording's, or that of the damaged one
-    of which ``run`` is what is left.
-    """
+def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> overheard.Recording:
+    """The recording; what the TOML file, ``given`` or in its folder, adds lies in ``work`` for the
+    time being."""
     from overheard.recorders.describe import describe
     from overheard.recorders.template import BESIDE
 
-    recording, file = overheard.Recording.open(run), given or beside / BESIDE
+    recording, file = overheard.Recording.open(run), given or run / BESIDE
     if not recording.rounds:
         raise FixConfig(f"{run}: no round was recorded; there is nothing to audit")
     if recording.describes_itself:
