@@ -46,7 +46,7 @@ def detect(
         refuse_existing(out)
     target, how = client_property(property_), overheard.AuditOptions(seed=seed)
     with tempfile.TemporaryDirectory(prefix="overheard-") as work:
-        recording = described(run, description, trust_code, Path(work), run)
+        recording = described(run, description, trust_code, Path(work))
         who = overheard.threat_named("secure-server")
         record = run_audit(recording, who, [attack], [], [target.key], how)
     numbers = ["probability", "rounds", "contribution"]
