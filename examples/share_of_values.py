@@ -12,9 +12,9 @@ from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,
+    ClientProgram,
     Labels,
-    Link,
-    LocalTraining,
+    Messages,
     PublicRecords,
 )
 from overheard.transcript.view import View
@@ -35,13 +35,13 @@ class ShareOfValues:
     paper: ClassVar[str] = "yours2030"
     question: ClassVar[str] = "attribute"
     needs: ClassVar[frozenset[type[Any]]] = frozenset(
-        {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
+        {Messages, ClientProgram, PublicRecords, Labels, AttributeDomain}
     )
 
     rounds: int = 3
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        link, recipe = view.know(Link), view.know(LocalTraining).recipe
+        link, recipe = view.know(Messages), view.know(ClientProgram).plain_recipe
         records, domain = view.know(PublicRecords).records, view.know(AttributeDomain)
         if not recipe.full_batch or recipe.epochs > 1:
             raise ChooseAnotherAttack(

@@ -32,16 +32,14 @@ NAMES = ("linear", "network")
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 QUESTIONS = {asked.name: asked.asks for asked in all_questions().values()}
 SHORT = {
-    "individual updates": "updates",
     "individual messages": "messages",
     "what clients do": "program",
-    "local training recipe": "recipe",
     "public records": "records",
     "attribute domain": "values",
     "attribute prior": "shares",
     "auxiliary data": "elsewhere",
     "candidate pool": "pool",
-    **dict.fromkeys(("sums of updates", "sums of messages"), "sums"),
+    "sums of messages": "sums",
 }
 
 

@@ -132,7 +132,7 @@ def test_an_adversary_who_hears_no_link(workplace: Any) -> None:
     """Who needs one is refused and told who hears it; guesses alone measure nothing."""
     words = ["--threat", "secure-server", "--target", "local_model"]
     audit = ["audit", "run", "--out", "out", *words]
-    why = "attack 'last_returned' needs Link; the threat model 'secure-server' gives"
+    why = "attack 'last_returned' needs Messages; the threat model 'secure-server' gives"
     refused(workplace, [*audit, "--quiet", "--attack", "last_returned"], why, "granted by: eaves")
     done = workplace.overheard(*audit)
     assert done.returncode == 0, done.stderr
@@ -187,7 +187,7 @@ def again(workplace: Any, factor: float = 1.0) -> None:
     observed = list(old.releases("site 0"))
     with Recorder(workplace.path / "again", old.payload, old.about) as recorder:
         recorder.truth(old.truth())
-        recorder.side("LocalTraining", old.side("LocalTraining"))
+        recorder.side("ClientProgram", old.side("ClientProgram"))
         for entry, sent, back in observed:
             other = {name: factor * array for name, array in back.items()}
             recorder.round(entry.number, sent, {"site 0": back, "site 1": other})

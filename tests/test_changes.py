@@ -128,5 +128,5 @@ def test_a_defence_a_loss_and_a_data_source(tmp_path: Path) -> None:
     audit = json.loads((tmp_path / "audit" / "audit.json").read_text())
     assert "the defence halved" in json.dumps(audit)
     assert {finding["client"] for finding in audit["findings"]} == {"north", "south"}
-    training = next((tmp_path / "run" / "side").glob("*-localtraining.json"))
+    training = next((tmp_path / "run" / "side").glob("*-clientprogram.json"))
     assert "log_cosh" in training.read_text()

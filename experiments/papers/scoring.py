@@ -16,7 +16,7 @@ from overheard.evaluation.baselines import Imputer, majority_share
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.transcript.kind import recipe_of
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Messages
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
@@ -34,7 +34,7 @@ def truth_and_recipe(recording: Recording) -> tuple[dict[str, Records], Recipe]:
     return recording.truth(), recipe
 
 
-def messages(link: Link, rows: NDArray[np.int64]) -> Link:
+def messages(link: Messages, rows: NDArray[np.int64]) -> Messages:
     """These rows of a link alone."""
     parts = ("rounds", "sent", "returned", "weights")
     return replace(link, **{name: getattr(link, name)[rows] for name in parts})

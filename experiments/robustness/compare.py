@@ -130,7 +130,7 @@ def _audit(world: World, found: list[Finding], hits: dict[Any, NDArray[np.bool_]
         recording="r", data="d", origin="o", clients=names, rounds=1, closed=True, threat="t",
         threat_words="w", knows=(), recipe={}, seed=0, software={},
     )  # fmt: skip
-    needs = ("individual updates",)
+    needs = ("individual messages",)
     infos = tuple(
         AttackInfo(name=f"a{i}", question="attribute", paper="x", needs=needs, words="w")
         for i in range(world.attacks)

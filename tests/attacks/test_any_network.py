@@ -29,10 +29,10 @@ from overheard.programs.records import Encoding, Records, Scaled, encode
 from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import (
     AttributeDomain,
+    ClientProgram,
     EverybodysRecords,
     Labels,
-    Link,
-    LocalTraining,
+    Messages,
     PublicRecords,
 )
 from overheard.transcript.target import LABEL, attribute, membership
@@ -50,7 +50,7 @@ def as_module(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The view in which the dense network is a torch module that somebody trusts."""
 
     def changed(view: View, last: Any = nn.Linear) -> View:
-        recipe = view.know(LocalTraining).recipe
+        recipe = view.know(ClientProgram).recipe
         dense = recipe.model
         sizes = dense.sizes
 
@@ -64,7 +64,7 @@ def as_module(monkeypatch: pytest.MonkeyPatch) -> Any:
         module = Module(
             factory="here:make", inputs=dense.inputs, outputs=dense.outputs, parameters=layout
         )
-        return view.knowing(LocalTraining(recipe.model_copy(update={"model": module})))
+        return view.knowing(ClientProgram(recipe.model_copy(update={"model": module})))
 
     return changed
 
@@ -147,10 +147,10 @@ def observed(rng, private=None, **changes):
     theta = initial(model, 5).astype(np.float32)
     data = shards([encode(recipe.encoding, records)], [labels], "float32")
     returned = local_training(recipe, theta, data, rng)
-    link = Link("model", np.arange(1), theta[None], returned, np.array([float(PEOPLE)]))
+    link = Messages("model", np.arange(1), theta[None], returned, np.array([float(PEOPLE)]))
     pieces = (
         link,
-        LocalTraining(recipe),
+        ClientProgram(recipe),
         PublicRecords(records.without(SECRET)),
         Labels(labels),
         AttributeDomain(SECRET, (0.0, 1.0)),

@@ -20,7 +20,7 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.programs import trusted
 from overheard.programs.recipe import Sgd
 from overheard.programs.records import Records
-from overheard.transcript.knowledge import LocalTraining, PublicRecords
+from overheard.transcript.knowledge import ClientProgram, PublicRecords
 from overheard.transcript.store import Recording
 from overheard.transcript.view import View, launch
 
@@ -130,8 +130,8 @@ def test_further_rounds_are_used_where_few_are_vague(
 
 
 def told(view: View, **changes: Any) -> View:
-    recipe = view.know(LocalTraining).recipe.model_copy(update=changes)
-    return view.knowing(LocalTraining(recipe))
+    recipe = view.know(ClientProgram).recipe.model_copy(update=changes)
+    return view.knowing(ClientProgram(recipe))
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
     CandidatePool,
+    ClientProgram,
     Labels,
-    Link,
-    LocalTraining,
+    Messages,
     PublicRecords,
 )
 from overheard.transcript.store import MEMBER_COLUMN, Recording
@@ -94,9 +94,9 @@ def test_inner_products_say_what_rows_say(pooled, rng):
 
 
 def _inside(view):
-    recipe = view.know(LocalTraining).recipe
+    recipe = view.know(ClientProgram).recipe
     pool = encoded(recipe, pool_candidates(view)[0])
-    return recipe, view.know(Link), pool.inputs[1:], pool.labels[1]
+    return recipe, view.know(Messages), pool.inputs[1:], pool.labels[1]
 
 
 def test_the_pool_says_nothing_of_who_is_in_it(pooled):
@@ -157,7 +157,7 @@ def test_empty_questions_are_refused(pooled):
         launch(CandidateDecode(), resized(view, member[:10]), 0)
     with pytest.raises(FixData, match="each record one label"):
         resized(view, member[:0])
-    unsaid = dataclasses.replace(view.know(Link), weights=np.array([np.nan]))
+    unsaid = dataclasses.replace(view.know(Messages), weights=np.array([np.nan]))
     with pytest.raises(ChooseAnotherAttack, match="no number of records"):
         launch(CandidateDecode(), view.knowing(unsaid), 0)
 
@@ -282,7 +282,7 @@ def test_large_learning_rates_are_refused_flagged_or_admitted(observed: Any, rat
 def test_a_pool_without_any_member_is_flagged(observed: Any, training: dict[str, Any]) -> None:
     """36 strangers, said to hold 18 members: no choice of them explains the update."""
     view, member, _ = observed(people=72, **training)
-    link = view.know(Link)
+    link = view.know(Messages)
     said = dataclasses.replace(link, weights=np.full_like(link.weights, 18.0))
     guess = launch(CandidateDecode(rounds=1), resized(view, ~member).knowing(said), 0)
     assert guess.diagnostics["flag"].startswith("poor fit")
@@ -296,7 +296,7 @@ def test_parts_of_an_epoch_are_refused(observed: Any) -> None:
 
 def noisy(view: Any, factor: float) -> tuple[Any, float]:
     """The view with Gaussian noise on every update, in units of the first one's size; its size."""
-    link = view.know(Link)
+    link = view.know(Messages)
     sd = factor * float(np.sqrt(np.mean(link.updates()[0] ** 2)))
     added = np.random.default_rng(5).normal(0, sd, link.returned.shape)
     returned = (link.returned + added).astype(link.returned.dtype)
@@ -323,10 +323,10 @@ def test_noise_that_is_not_told_is_noticed(observed: Any) -> None:
 def private_view(observed: Any, noise: float, **training: Any) -> Any:
     """As ``heard``, of a client that takes private steps: its training is done again with them."""
     view, member, secret = observed(people=100, rounds=1, **training)
-    recipe = view.know(LocalTraining).recipe.model_copy(
+    recipe = view.know(ClientProgram).recipe.model_copy(
         update={"private": PrivateSteps(clip=1.0, noise=noise)}
     )
-    pool, link = encoded(recipe, pool_candidates(view)[0]), view.know(Link)
+    pool, link = encoded(recipe, pool_candidates(view)[0]), view.know(Messages)
     inputs, labels = pool.inputs[1:], pool.labels[1]
     value = (secret[member] == view.know(AttributeDomain).values[1]).astype(int)
     x = inputs[value, np.flatnonzero(member)].astype("float32")
@@ -334,7 +334,7 @@ def private_view(observed: Any, noise: float, **training: Any) -> Any:
     rng = np.random.default_rng(3)
     ends = [local_training(recipe, sent, data, rng)[0] for sent in link.sent]
     told = dataclasses.replace(link, returned=np.stack(ends))
-    return view.knowing(told, LocalTraining(recipe)), member
+    return view.knowing(told, ClientProgram(recipe)), member
 
 
 def test_private_steps_of_little_noise_hide_only_who_was_never_drawn(observed: Any) -> None:

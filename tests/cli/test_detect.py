@@ -136,7 +136,7 @@ def copied(source: Path, out: Path, **changes: object) -> Path:
     """The recording again, with other side knowledge or without its participants."""
     recording = Recording.open(source)
     with Recorder(out, recording.payload, recording.about) as recorder:
-        recorder.side("LocalTraining", recording.side("LocalTraining"))
+        recorder.side("ClientProgram", recording.side("ClientProgram"))
         key = "property.poisoning"
         for kind in ("AuxiliaryData", "ShardSize", "SuspectedBehaviour"):
             recorder.side(kind, changes.get(kind, recording.side(kind, key)), key)

@@ -42,7 +42,7 @@ from overheard.evaluation import scoring
 from overheard.evaluation.ladder import RUNGS as LADDER
 from overheard.evaluation.ladder import case_on
 from overheard.programs.trusted import trust
-from overheard.transcript.kind import EVERYBODY, told_of
+from overheard.transcript.kind import EVERYBODY, program_in
 from overheard.transcript.target import chosen_targets, targets_in
 from tests.envelope.cases import MODULE, Case
 
@@ -87,7 +87,7 @@ def attacked(case: Case, recording: overheard.Recording, seed: int) -> dict[str,
     """What each attack of a case answers."""
     (target,) = chosen_targets(targets_in(recording.targets), [case.asks], "the case")
     client = EVERYBODY if target.asked.together else recording.clients[0]
-    view, told = overheard.observe(recording, case.threat, target, client), told_of(recording)
+    view, told = overheard.observe(recording, case.threat, target, client), program_in(recording)
     assert told is not None
     answers = scoring.answers_in(recording, target)
     scorer = scoring.Case(told, recording.truth(), target, view, seed, answers).scorer()

@@ -23,7 +23,7 @@ from overheard.evaluation.record import VERSION, Finding, read_audit
 from overheard.evaluation.scoring import Scored, pooled
 from overheard.report.html import render, render_markdown
 from overheard.transcript.guess import LocalModel
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Messages
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import View
@@ -135,11 +135,11 @@ class Returned:
     name: ClassVar[str] = "returned"
     paper: ClassVar[str] = "none"
     question: ClassVar[str] = "local_model"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link})
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Messages})
     back: int = 0
 
     def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
-        model = view.know(Link).returned[-1 - self.back].astype(np.float64)
+        model = view.know(Messages).returned[-1 - self.back].astype(np.float64)
         return LocalModel(model, np.full(len(model), np.nan), 0)
 
 

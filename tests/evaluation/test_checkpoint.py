@@ -16,7 +16,7 @@ from overheard.evaluation.record import Finding, read_audit
 from overheard.evaluation.scoring import Posterior, Scored
 from overheard.report.digest import digest
 from overheard.report.html import render, render_markdown
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Messages
 from overheard.transcript.threat import EAVESDROPPER
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,7 @@ def test_the_curves_note_what_failed_and_go_on(federate, monkeypatch, tmp_path):
     recording, kept = federate(), Checkpoint(tmp_path, PIECE)
     asked = (recording, EAVESDROPPER, ["max_entropy"], ["1"], None, AuditOptions(rounds=True))
     whole = audit(*asked)
-    few = crashing(ValueError("few"), lambda view: len(view.know(Link)) == 2)
+    few = crashing(ValueError("few"), lambda view: len(view.know(Messages)) == 2)
     monkeypatch.setattr(MaxEntropy, "__call__", few)
     monkeypatch.setattr(PartialDecode, "__call__", crashing(IndexError("5")))
     record = audit(*asked[:-1], AuditOptions(rounds=True, ladder=True), kept)

@@ -43,7 +43,7 @@ def audit_of(
         Finding.model_construct(attribute=s, client=c, attack=a, p_value=p, **shared)
         for (s, c, a), p in every
     ]
-    kept = {"question": "attribute", "paper": "p", "needs": ("individual updates",), "words": "w"}
+    kept = {"question": "attribute", "paper": "p", "needs": ("individual messages",), "words": "w"}
     infos = tuple(AttackInfo(name=a, **kept) for a in {a for _, _, a in p_values})
     parts = found[: len(p_values)], found[len(p_values) :]
     return Audit(run=RUN, attacks=infos, findings=parts[0], pooled=parts[1], skipped=())

@@ -23,7 +23,7 @@ from overheard.federation.simulate import client_shards, simulate
 from overheard.programs import trusted
 from overheard.programs.networks import initial
 from overheard.programs.records import Records
-from overheard.transcript.knowledge import AppliedDefence, Link
+from overheard.transcript.knowledge import AppliedDefence, Messages
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import EAVESDROPPER
@@ -98,9 +98,9 @@ def _layers(model: Any, theta: Any) -> list[tuple[Any, Any]]:
     return list(zip(parts[::2], parts[1::2], strict=True))
 
 
-def link(path: Path, ready: Any, client: str) -> Link:
+def link(path: Path, ready: Any, client: str) -> Messages:
     recording = Recording.open(simulate(ready, path))
-    return observe(recording, EAVESDROPPER, LOCAL_MODEL, client).know(Link)
+    return observe(recording, EAVESDROPPER, LOCAL_MODEL, client).know(Messages)
 
 
 @pytest.mark.parametrize("classes", [2, 4])

@@ -15,7 +15,7 @@ from overheard.federation.defences.clip import Clip
 from overheard.federation.defences.contract import chain, told
 from overheard.federation.defences.gaussian import Gaussian
 from overheard.federation.federation import parse_config
-from overheard.transcript.knowledge import AppliedDefence, Link
+from overheard.transcript.knowledge import AppliedDefence, Messages
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import observe
@@ -73,12 +73,12 @@ def test_noise_in_units_of_no_clip_norm_is_refused_before_anything_is_written(
 def test_what_goes_over_the_wire_is_defended(
     people: Path, settings_for: Settings, tmp_path: Path, training: dict[str, Any]
 ) -> None:
-    def sent(name: str, *defences: dict[str, Any]) -> Link:
+    def sent(name: str, *defences: dict[str, Any]) -> Messages:
         content = settings_for(people, training={**training, "rounds": 2})
         recording = simulated(tmp_path / name, content | {"defence": list(defences)})
         view = observe(recording, EAVESDROPPER, attribute("s"), "site 0")
         assert (AppliedDefence in view.kinds) == bool(defences)
-        return view.know(Link)
+        return view.know(Messages)
 
     bare = sent("bare")
     length = float(np.linalg.norm(bare.updates()[0]))
@@ -96,6 +96,6 @@ def test_the_server_may_add_the_noise(people: Path, settings_for: Settings, tmp_
     links = []
     for name, defences in (("a", []), ("b", [{"name": "gaussian", "sd": 0.5, "at": "server"}])):
         recording = simulated(tmp_path / name, content | {"defence": defences})
-        links.append(observe(recording, EAVESDROPPER, attribute("s"), "site 0").know(Link))
+        links.append(observe(recording, EAVESDROPPER, attribute("s"), "site 0").know(Messages))
     np.testing.assert_array_equal(links[0].returned[0], links[1].returned[0])
     assert np.abs(links[0].sent[1] - links[1].sent[1]).max() > 0.05

@@ -12,7 +12,7 @@ from federations import simulated
 
 from overheard.data.bundled import VICTIM, digits
 from overheard.errors import FixConfig, FixData
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Messages
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import ISOLATING_SERVER, SERVER
@@ -37,8 +37,8 @@ def record(tmp_path: Path) -> Record:
     return make
 
 
-def observed(recording: Recording, client: str) -> Link:
-    return observe(recording, SERVER, ASKED, client).know(Link)
+def observed(recording: Recording, client: str) -> Messages:
+    return observe(recording, SERVER, ASKED, client).know(Messages)
 
 
 @pytest.mark.parametrize("rests", [{}, {"participants": 4, "participation": 0.5, "rounds": 12}])

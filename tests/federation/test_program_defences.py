@@ -7,12 +7,12 @@ import pytest
 from federations import recorded
 
 from overheard.attacks import attack_named
-from overheard.errors import FixConfig
+from overheard.errors import FixConfig, ListenLonger
 from overheard.evaluation.audit import audit
 from overheard.federation.defences.accounting import sampled_gaussian
 from overheard.programs.program import Candidates
 from overheard.transcript.kind import program_in
-from overheard.transcript.knowledge import Releases, SummedReleases
+from overheard.transcript.knowledge import Messages, Sums
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 from overheard.transcript.verify import verify
@@ -42,7 +42,7 @@ def test_noise_is_reckoned_with_as_it_is(tmp_path, model):
     pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
     recording = federated(tmp_path / "run", model, NOISE, rounds=12)
     program, truth = program_in(recording), recording.truth()["1"]
-    observed = observe(recording, EAVESDROPPER, attribute("s"), "1").know(Releases)
+    observed = observe(recording, EAVESDROPPER, attribute("s"), "1").know(Messages)
     each = Candidates(truth, ({"s": 0.0}, {"s": 1.0}), 60)
     measured = program.measure(observed.exchanges, each)
     right = measured.chi2_per_equation(np.eye(2)[truth["s"].astype(int)])
@@ -59,7 +59,8 @@ def test_a_sum_of_releases_is_decoded_as_one_pool(tmp_path):
     recording = federated(tmp_path / "run", NEWTON, {"name": "secure_sum"}, people=20)
     target = attribute("s")
     assert verify(recording.path).sound
-    assert Releases not in observe(recording, EAVESDROPPER, target, "1").kinds
+    with pytest.raises(ListenLonger, match="holds sums of updates only"):
+        observe(recording, EAVESDROPPER, target, "1")
     view = observe(recording, SECURE_SERVER, target, "1")
     guess = launch(attack_named("sum_decode"), view, 0)
     assert guess.diagnostics["unknowns"] == 60
@@ -67,7 +68,7 @@ def test_a_sum_of_releases_is_decoded_as_one_pool(tmp_path):
     record = audit(recording, SECURE_SERVER, ["sum_decode", "max_entropy"])
     assert {f.attack for f in record.findings} == {"sum_decode"}
     assert not record.failed
-    first = view.know(SummedReleases).first(1).exchanges[0]
+    first = view.know(Sums).first(1).as_messages().exchanges[0]
     program, truth = program_in(recording), recording.truth()
     rng = np.random.default_rng(0)
     own = [program.respond(first.sent, truth[c], rng)["gradient"] for c in recording.clients]

@@ -15,7 +15,7 @@ from overheard.federation.plan import plan
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Codes, Records, encode
 from overheard.transcript.kind import recipe_of
-from overheard.transcript.knowledge import LocalTraining
+from overheard.transcript.knowledge import ClientProgram
 from overheard.transcript.share import share
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
@@ -104,7 +104,7 @@ def test_who_is_given_one_link_is_told_of_no_other_client_s_scales(tmp_path: Pat
     assert whole is not None
     assert set(whole.own) == {"a", "b"}
     view = observe(run, EAVESDROPPER, attribute("s"), "b")
-    assert view.know(LocalTraining).recipe == whole.of("b")
+    assert view.know(ClientProgram).recipe == whole.of("b")
     share(run, attribute("s").key, EAVESDROPPER, tmp_path / "shared", ["a"])
     shared = recipe_of(Recording.open(tmp_path / "shared"))
     assert shared is not None

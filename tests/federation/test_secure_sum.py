@@ -12,7 +12,7 @@ from federations import changed, simulated
 from overheard.errors import FixConfig
 from overheard.federation.defences.contract import RoundContext
 from overheard.federation.defences.secure_sum import STEP, SecureSum
-from overheard.transcript.knowledge import Link, Sums
+from overheard.transcript.knowledge import Messages, Sums
 from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
@@ -60,7 +60,7 @@ def test_the_recording_holds_sums_and_participants_only(tmp_path: Path) -> None:
         # the same federation but for the rounding of the two wires
         np.testing.assert_allclose(one.total, other.total, atol=2e-6)
         np.testing.assert_allclose(one.sent, other.sent, atol=2e-6)
-    assert Link not in observe(secure, SECURE_SERVER, target, "").kinds
+    assert Messages not in observe(secure, SECURE_SERVER, target, "").kinds
     raw = b"".join(f.read_bytes() for f in (secure.path / "wire").glob("*.safetensors"))
     for client in plain.clients:
         _, sent, returned, _ = plain.link(client)

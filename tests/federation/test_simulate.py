@@ -23,7 +23,7 @@ from overheard.federation.simulate import (
 )
 from overheard.programs.networks import initial
 from overheard.programs.records import encode
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Messages
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
@@ -152,7 +152,7 @@ def test_the_recording_is_what_a_naive_loop_gives(
     for c, client in enumerate(names):
         if not any(c in chosen for chosen in who):
             continue
-        link = observe(recording, EAVESDROPPER, LOCAL_MODEL, client).know(Link)
+        link = observe(recording, EAVESDROPPER, LOCAL_MODEL, client).know(Messages)
         assert link.weights.tolist() == [len(ready.clients[client])] * len(link)
         for row, number in enumerate(link.rounds):
             sent, back = naive[number]

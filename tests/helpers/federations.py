@@ -20,7 +20,7 @@ from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.programs.program import families
 from overheard.programs.records import Records
-from overheard.transcript.kind import EVERYBODY, told_of
+from overheard.transcript.kind import EVERYBODY, program_in
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER, Threat
@@ -291,7 +291,7 @@ def observed(family: Family, recording: Recording) -> View:
 def score(recording: Recording, view: View, attack: Any, guess: Any) -> Finding:
     """What a guess comes to against the truth of the recording."""
     target = view.target
-    recipe = told_of(recording)
+    recipe = program_in(recording)
     assert recipe is not None
     answers = answers_in(recording, target)
     scorer = Case(recipe, recording.truth(), target, view, 0, answers).scorer()

@@ -43,7 +43,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from federations import FAMILIES, observed, quick
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Messages
 from overheard.transcript.store import Recording
 from overheard.transcript.view import launch
 
@@ -55,7 +55,7 @@ for name in asked:
     for attack in family.attacks:
         found[f"{name}: {attack}"] = launch(quick(attack), view, 3).probabilities
     made = observed(family, family.made(Path(again) / name))
-    found[f"{name}: messages"] = made.know(Link).returned
+    found[f"{name}: messages"] = made.know(Messages).returned
 np.savez(again, **found)
 """
 

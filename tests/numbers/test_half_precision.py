@@ -16,7 +16,7 @@ from overheard.federation.simulate import client_shards, train_clients
 from overheard.programs.recipe import named
 from overheard.recorders.recorder import Recorder as LiveRecorder
 from overheard.transcript.kind import recipe_of
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Messages
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import SERVER
@@ -80,7 +80,7 @@ def half(federate: Any, path: Path, model: Any, name: str, as_float16: bool) -> 
 
     with Recorder(path, "model", whole.about) as recorder:
         key = attribute("s").key
-        recorder.side("LocalTraining", whole.side("LocalTraining"))
+        recorder.side("ClientProgram", whole.side("ClientProgram"))
         for kind in ("PublicRecords", "Labels", "AttributeDomain", "AttributePrior"):
             recorder.side(kind, whole.side(kind, key), key)
         recorder.truth(clients)
@@ -95,7 +95,7 @@ def half(federate: Any, path: Path, model: Any, name: str, as_float16: bool) -> 
 
 
 def first_model(recording: Recording) -> Any:
-    return observe(recording, SERVER, LOCAL_MODEL, "0").know(Link).sent[0]
+    return observe(recording, SERVER, LOCAL_MODEL, "0").know(Messages).sent[0]
 
 
 LOGISTIC, NETWORK = {"name": "logistic"}, {"name": "mlp", "hidden": [24]}
@@ -140,6 +140,6 @@ def test_bfloat16_is_recorded_exactly(tmp_path):
     recorder.returned(0, "a", {"w": (model * 1.01).to(torch.bfloat16)})
     recorder.close()
     recording = Recording.open(tmp_path / "run")
-    observed = observe(recording, SERVER, LOCAL_MODEL, "a").know(Link).sent[0]
+    observed = observe(recording, SERVER, LOCAL_MODEL, "a").know(Messages).sent[0]
     assert observed.dtype == np.float32
     np.testing.assert_array_equal(observed, sent["w"].float().numpy().ravel())

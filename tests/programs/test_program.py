@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from federations import generated_people, recorded, with_strangers
 
-from overheard.attacks import attack_named
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixRecording, OverheardError
+from overheard.attacks import all_attacks, attack_named
+from overheard.errors import (
+    ChooseAnotherAttack,
+    FixConfig,
+    FixRecording,
+    OverheardError,
+)
 from overheard.evaluation.audit import audit
 from overheard.evaluation.replay import replays
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.programs.program import families, family_named, program_of, settings_of
 from overheard.transcript.kind import program_in
-from overheard.transcript.knowledge import (
-    AuxiliaryData,
-    Link,
-    LocalTraining,
-    PublicRecords,
-    Releases,
-)
+from overheard.transcript.knowledge import AuxiliaryData, PublicRecords, Sums
 from overheard.transcript.ledger import digest_line
 from overheard.transcript.messages import parse_round
 from overheard.transcript.share import share
 from overheard.transcript.store import Recorder, Recording
-from overheard.transcript.target import attribute
+from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 from overheard.transcript.verify import verify
 from overheard.transcript.view import launch, observe
@@ -77,14 +77,23 @@ def test_answers_that_the_records_do_not_lead_to_are_noticed(tmp_path):
 
 
 def test_networks_and_programs_are_not_mistaken_for_each_other(tmp_path):
-    target = attribute("s")
     program = federated(tmp_path / "run", rounds=2)
-    view = observe(program, EAVESDROPPER, target, program.clients[0])
-    assert Releases in view.kinds
-    assert not {Link, LocalTraining} & view.kinds
+    views = [
+        observe(program, EAVESDROPPER, target, program.clients[0])
+        for target in (attribute("s"), LOCAL_MODEL)
+    ]
     with pytest.raises(ChooseAnotherAttack, match="'newton': choose an attack on any program"):
-        launch(attack_named("partial_decode"), view, 0)
-    assert Releases not in observe(program, SECURE_SERVER, target, program.clients[0]).kinds
+        launch(attack_named("partial_decode"), views[0], 0)
+    answered = set()
+    for name, attack in all_attacks().items():
+        for view in views:
+            if attack.question == view.target.question:
+                with suppress(OverheardError):
+                    launch(attack(), view, 0)
+                    answered.add(name)
+    assert {"max_entropy", "structured", "majority"} <= answered
+    assert not {"last_returned", "learned_map", "model_based_global"} & answered
+    assert Sums not in observe(program, SECURE_SERVER, attribute("s"), program.clients[0]).kinds
 
 
 def test_older_names_of_attacks_still_work():

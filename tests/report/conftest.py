@@ -10,14 +10,14 @@ from scipy.stats import norm
 from overheard.evaluation.decision import share_p_value
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Run, Skipped
 
-LINK, RECORDS = "individual updates", ("public records", "labels")
+LINK, RECORDS = "individual messages", ("public records", "labels")
 INFOS = tuple(
     AttackInfo(name=name, question=question, paper=paper, needs=needs, words=f"How {name} works.")
     for name, question, paper, needs in (
         ("max_entropy", "attribute", "overheard", (LINK, *RECORDS)),
         ("model_based_linear", "attribute", "driouich2022", (LINK, *RECORDS)),
         ("majority", "attribute", "baseline", ("attribute prior",)),
-        ("exact_linear", "local_model", "xu2021", (LINK, "local training recipe")),
+        ("exact_linear", "local_model", "xu2021", (LINK, "what clients do")),
         ("last_returned", "local_model", "xu2021", (LINK,)),
         ("global_model", "local_model", "xu2021", ("the global model",)),
     )
@@ -52,7 +52,7 @@ def run_of(clients: Iterable[str]) -> Run:
         closed=True,
         threat="eavesdropper",
         threat_words="listens to one client's link: every model sent and returned.",
-        knows=(LINK, "local training recipe", *RECORDS),
+        knows=(LINK, "what clients do", *RECORDS),
         recipe={"algorithm": "fedavg", "model": model, "loss": "squared_error",
                 "learning_rate": 0.05, "batch_size": None, "wire": "float32"},
         seed=7,

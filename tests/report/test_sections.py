@@ -156,7 +156,7 @@ def test_papers_are_cited(audit: Audit) -> None:
 # --- a property of clients is asked of all of them together, and shown so
 
 
-NEEDS = {"matched_filter": ("sums of updates",), "nobody": ("the global model",)}
+NEEDS = {"matched_filter": ("sums of messages",), "nobody": ("the global model",)}
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,7 @@ def sound(path: Path, secret: str = "s", words: str = "a note") -> None:
     target = f"attribute.{secret}"
     with Recorder(path, "model", about) as recorder:
         recorder.truth(tables)
-        recorder.side("LocalTraining", recipe)
+        recorder.side("ClientProgram", recipe)
         recorder.side("AttributeDomain", {"column": secret, "values": ["a", "b"]}, target)
         recorder.side("AttributePrior", {"shares": [0.5, 0.5]}, target)
         recorder.side("InTheClear", {"notes": [words], "values": {}})

@@ -17,9 +17,7 @@ from overheard.transcript.kind import Held, Knowledge, kind, kinds, read, write
 from overheard.transcript.knowledge import (
     Broadcast,
     EverybodysRecords,
-    Link,
-    Releases,
-    SummedReleases,
+    Messages,
     Sums,
 )
 from overheard.transcript.store import Recorder, Recording
@@ -30,7 +28,7 @@ from overheard.transcript.view import observe
 pytestmark = pytest.mark.slow
 
 TARGET = attribute("s")
-FROM_THE_WIRE = {Link, Broadcast, Releases, SummedReleases, Sums}
+FROM_THE_WIRE = {Messages, Broadcast, Messages, Sums, Sums}
 
 
 @pytest.fixture
@@ -108,8 +106,8 @@ def test_a_package_announces_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_kinds_of_one_name_are_refused() -> None:
     @dataclass(frozen=True)
     class Links(Knowledge):
-        name: ClassVar[str] = Link.name
+        name: ClassVar[str] = Messages.name
 
-    with pytest.raises(FixConfig, match=r"two kinds of knowledge are called 'individual updates'"):
+    with pytest.raises(FixConfig, match=r"two kinds of knowledge are called 'individual messages'"):
         kind(Links)
-    kind(Link)  # the same again is no other
+    kind(Messages)  # the same again is no other

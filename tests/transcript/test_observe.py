@@ -28,9 +28,9 @@ from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
     Broadcast,
+    ClientProgram,
     Labels,
-    Link,
-    LocalTraining,
+    Messages,
     PublicRecords,
     Sums,
 )
@@ -187,9 +187,9 @@ def test_public_records_lack_the_secret_and_the_label(federate: Federate) -> Non
     everyone = np.concatenate([t["s"] for t in recording.truth().values()])
     assert view.know(AttributePrior).shares[1] == pytest.approx(everyone.mean())
     assert observe(recording, EAVESDROPPER, LOCAL_MODEL, "1").kinds == {
-        Link,
+        Messages,
         Broadcast,
-        LocalTraining,
+        ClientProgram,
     }
 
 
@@ -208,7 +208,7 @@ def test_a_recorder_that_forgot_to_leave_the_secret_out_is_refused(
 
 def test_an_attack_cannot_change_what_others_see(federate: Federate) -> None:
     view = observe(federate(rounds=2, participation=1.0), EAVESDROPPER, attribute("s"), "0")
-    link = view.know(Link)
+    link = view.know(Messages)
     arrays = [link.rounds, link.sent, link.returned, link.weights, view.know(Labels).values]
     arrays += view.know(PublicRecords).records.columns.values()
     assert len(arrays) == 8
@@ -228,7 +228,7 @@ class Curious:
     name: ClassVar[str] = "curious"
     paper: ClassVar[str] = "none"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, AttributeDomain})
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Messages, AttributeDomain})
 
     def __call__(self, view: View, rng: np.random.Generator) -> Any:
         held = " ".join(sorted(kind.__name__ for kind in view.kinds))
@@ -240,13 +240,13 @@ class Curious:
 def test_undeclared_knowledge_cannot_be_reached(federate: Federate) -> None:
     view = observe(federate(rounds=2, participation=1.0), EAVESDROPPER, attribute("s"), "0")
     undeclared = view.kinds - Curious.needs
-    assert {LocalTraining, PublicRecords, Labels, AttributePrior} <= undeclared
+    assert {ClientProgram, PublicRecords, Labels, AttributePrior} <= undeclared
     for kind in undeclared | {Recording}:
         with pytest.raises(DeclareKnowledge) as caught:
             launch(Curious(kind), view, 0)
         text = str(caught.value)
         assert f"{kind.__name__} is not in this view" in text
-        assert "it holds: AttributeDomain, Link" in text
+        assert "it holds: AttributeDomain, Messages" in text
         assert f"must list {kind.__name__} in its `needs`" in text
 
 
@@ -255,7 +255,7 @@ def test_an_attack_gets_exactly_what_it_declares(federate: Federate) -> None:
     first, again, other = (
         launch(Curious(AttributeDomain), view, seed).diagnostics for seed in (5, 5, 6)
     )
-    assert first["held"] == "AttributeDomain Link"
+    assert first["held"] == "AttributeDomain Messages"
     assert first["reached"] == str(view.know(AttributeDomain))
     assert first["draw"] == again["draw"] != other["draw"]
 
@@ -279,7 +279,7 @@ def test_a_guess_answers_what_was_asked(federate: Federate, guess: Any, said: st
     recording = federate(rounds=2, people=24, participation=1.0)
     view = observe(recording, EAVESDROPPER, attribute("s"), "0")
     with pytest.raises(AttackFailed, match=said):
-        launch(Wrong(Link), view, 0)
+        launch(Wrong(Messages), view, 0)
 
 
 @dataclass(frozen=True)
@@ -292,15 +292,15 @@ def test_missing_knowledge_fails_first_and_says_who_grants_it(federate: Federate
     recording = federate(rounds=2, participation=1.0)
     view = observe(recording, SECURE_SERVER, attribute("s"), "0")
     with pytest.raises(GrantKnowledge) as caught:
-        launch(NeverCalled(Link), view, 0)
+        launch(NeverCalled(Messages), view, 0)
     text = str(caught.value)
-    assert "attack 'curious' needs Link;" in text
+    assert "attack 'curious' needs Messages;" in text
     assert "'secure-server' gives AttributeDomain, AttributePrior, Broadcast," in text
     assert "granted by: eavesdropper, isolating-server, server" in text
     poor = EAVESDROPPER.without(*KINDS)
-    with pytest.raises(GrantKnowledge, match=r"needs AttributeDomain, Link; .* gives nothing"):
-        launch(NeverCalled(Link), observe(recording, poor, attribute("s"), "0"), 0)
-    assert observe(recording, poor.granting(Link), attribute("s"), "0").kinds == {Link}
+    with pytest.raises(GrantKnowledge, match=r"needs AttributeDomain, Messages; .* gives nothing"):
+        launch(NeverCalled(Messages), observe(recording, poor, attribute("s"), "0"), 0)
+    assert observe(recording, poor.granting(Messages), attribute("s"), "0").kinds == {Messages}
 
 
 # --- what is wrong with the messages is named -------------------------------------------------
@@ -324,7 +324,7 @@ def one_round(
 
 def recorded(path: Path, *rounds: dict[str, Any], recipe: Any = RECIPE) -> Recording:
     with Recorder(path, about={"clients": ["a", "b", "idle"]}) as recorder:
-        recorder.side("LocalTraining", recipe.model_dump(mode="json"))
+        recorder.side("ClientProgram", recipe.model_dump(mode="json"))
         for number, values in enumerate(rounds):
             one_round(recorder, number, **values)
     return Recording.open(path)
@@ -332,7 +332,7 @@ def recorded(path: Path, *rounds: dict[str, Any], recipe: Any = RECIPE) -> Recor
 
 def test_the_link_is_flat_in_the_order_of_the_model(tmp_path: Path) -> None:
     recording = recorded(tmp_path / "run", {}, {"client": "b"}, {"returned": (7.0, 8.0, 9.0)})
-    link = observe(recording, EAVESDROPPER, LOCAL_MODEL, "a").know(Link)
+    link = observe(recording, EAVESDROPPER, LOCAL_MODEL, "a").know(Messages)
     assert link.rounds.tolist() == [0, 2]
     assert link.sent.tolist() == [[1, 2, 3], [1, 2, 3]]
     assert link.returned.tolist() == [[4, 5, 6], [7, 8, 9]]
@@ -370,9 +370,9 @@ def test_a_client_that_never_takes_part_is_named(tmp_path: Path) -> None:
     assert recording.clients == ("a", "b", "idle")
     with pytest.raises(ListenLonger, match=r"client 'idle' never took part.*record more rounds"):
         observe(recording, EAVESDROPPER, LOCAL_MODEL, "idle")
-    assert observe(recording, SECURE_SERVER, LOCAL_MODEL, "idle").kinds == {LocalTraining}
+    assert observe(recording, SECURE_SERVER, LOCAL_MODEL, "idle").kinds == {ClientProgram}
     with pytest.raises(FixConfig, match="no client 'nobody'; the clients are a, b, idle"):
         observe(recording, EAVESDROPPER, LOCAL_MODEL, "nobody")
-    link = observe(recording, EAVESDROPPER, LOCAL_MODEL, "a").know(Link)
+    link = observe(recording, EAVESDROPPER, LOCAL_MODEL, "a").know(Messages)
     with pytest.raises(ListenLonger, match=r"1 round\(s\) were heard but a map needs at least 2"):
         link.require(2, "a map")

@@ -19,7 +19,13 @@ from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
 from overheard.foreign.tables import unpack_columns
 from overheard.programs.records import Records
 from overheard.randomness import stream
-from overheard.transcript.knowledge import BatchOrder, CandidatePool, Labels, Link, PublicRecords
+from overheard.transcript.knowledge import (
+    BatchOrder,
+    CandidatePool,
+    Labels,
+    Messages,
+    PublicRecords,
+)
 from overheard.transcript.share import share
 from overheard.transcript.store import Recording, SideHeader, SideWriter
 from overheard.transcript.target import Target
@@ -109,7 +115,7 @@ def stolen(folder: Path, whole: dict[str, Records], secret: str) -> int:
 def noise_taken_off(recording: Recording, seed: int) -> float:
     """How well the noise that a seed draws explains the first round's updates."""
     asked = (EAVESDROPPER, Target("local_model"))
-    links = [observe(recording, *asked, c).know(Link) for c in recording.clients]
+    links = [observe(recording, *asked, c).know(Messages) for c in recording.clients]
     updates = np.array([link.updates()[0] for link in links])
     drawn = stream(seed, "defence", 0).normal(0.0, SD, updates.shape)
     return float(np.corrcoef(drawn.ravel(), updates.ravel())[0, 1])

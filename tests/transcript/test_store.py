@@ -98,7 +98,7 @@ def test_a_recording_is_never_written_over(run: Path, tmp_path: Path) -> None:
 def test_an_error_while_recording_leaves_the_rounds_before_it(tmp_path: Path) -> None:
     def record() -> None:
         with Recorder(tmp_path / "run") as recorder:
-            recorder.side("LocalTraining", {})
+            recorder.side("ClientProgram", {})
             recorder.round(0, {"w": np.ones(3)}, {"a": {"w": np.ones(3)}})
             raise RuntimeError("the client is gone")
 
@@ -144,7 +144,7 @@ RECORD_FOREVER = """
 import sys, itertools, numpy as np
 from overheard.transcript.store import Recorder
 with Recorder(sys.argv[1], "model", {"clients": ["a", "b"]}) as recorder:
-    recorder.side("LocalTraining", {"anything": 1})
+    recorder.side("ClientProgram", {"anything": 1})
     for n in itertools.count():
         model = {"w": np.full((400, 100), n, np.float32)}
         recorder.round(n, model, {c: model for c in ("a", "b")}, {"a": n})

@@ -15,7 +15,7 @@ from overheard.transcript.kind import LABEL_COLUMN
 from overheard.transcript.knowledge import (
     AuxiliaryData,
     Broadcast,
-    Link,
+    Messages,
     RoundSum,
     ShardSize,
     Sums,
@@ -130,7 +130,7 @@ def test_nobody_hears_a_link_in_a_recording_of_sums(tmp_path: Path) -> None:
         with pytest.raises(ListenLonger, match=r"holds sums of updates only.*'secure-server'"):
             observe(recording, threat, LOCAL_MODEL, "a")
         assert observe(recording, threat, MEMBERSHIP, "").kinds == {Broadcast}  # no model in it
-    assert Link not in SECURE_SERVER.grants
+    assert Messages not in SECURE_SERVER.grants
     assert observe(recording, SECURE_SERVER, LOCAL_MODEL, "a").kinds == {Broadcast}
 
 

@@ -25,7 +25,7 @@ from overheard.evaluation.baselines import algorithm3_accuracy_bound, algorithm3
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.randomness import stream
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Messages
 from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import View, launch, observe
@@ -40,7 +40,7 @@ QUICK = (0.01, 0.2, 3.0)
 
 def model(view: View, recipe: Recipe, records: Records, name: str) -> Array:
     """One of Figure 3's models; the analytical one is the optimum itself, not an attack."""
-    link = view.know(Link)
+    link = view.know(Messages)
     if name == "analytical":
         return np.asarray(metrics.local_optimum(recipe, records))
     if name == "local":
@@ -105,7 +105,7 @@ def table4(one: Cell) -> Values:
     """Fares: size, share of direct flights, distance of the local optimum to the global model."""
     with airlines(fares(20_000, one.seed, "direct"), one.seed, 1000, rate=0.1) as recording:
         truth, recipe = truth_and_recipe(recording)
-        link = observe(recording, EAVESDROPPER, LOCAL_MODEL, recording.clients[0]).know(Link)
+        link = observe(recording, EAVESDROPPER, LOCAL_MODEL, recording.clients[0]).know(Messages)
         final = link.sent[-1].astype(np.float64)
         return {
             "records": {c: len(r) for c, r in truth.items()},

@@ -43,10 +43,10 @@ from overheard.randomness import stream
 from overheard.transcript.knowledge import (
     AuxiliaryData,
     Broadcast,
+    ClientProgram,
     GroupCounts,
     Groups,
-    Link,
-    LocalTraining,
+    Messages,
     PublicRecords,
 )
 from overheard.transcript.target import LABEL
@@ -99,7 +99,7 @@ class World:
         outputs = network(self.recipe).predict(model, encode(self.recipe.encoding, self.outside))
         return float(np.mean((outputs[:, 0] - self.recipe.target.encode(self.outside)) ** 2))
 
-    def gradients(self, model: NDArray[np.float32], epoch: int) -> Link:
+    def gradients(self, model: NDArray[np.float32], epoch: int) -> Messages:
         """All clients' gradients as one link whose rows are the clients."""
         data = shards(
             [encode(self.recipe.encoding, c) for c in self.clients],
@@ -109,15 +109,15 @@ class World:
         returned = local_training(self.recipe, model, data, stream(0, "unused"))
         sent = np.broadcast_to(model, returned.shape)
         weights = np.array([len(c) for c in self.clients], dtype=np.float64)
-        return Link("gradient", np.full(len(returned), epoch), sent, returned, weights)
+        return Messages("gradient", np.full(len(returned), epoch), sent, returned, weights)
 
-    def view(self, client: int, link: Link, counts: bool) -> View:
+    def view(self, client: int, link: Messages, counts: bool) -> View:
         """What the adversary holds about one client, whose rows of the link these are."""
         records, label = self.clients[client], self.recipe.target.column
         knowledge: dict[type[Any], Any] = {
-            Link: link,
+            Messages: link,
             Broadcast: Broadcast((), link.sent[-1]),
-            LocalTraining: LocalTraining(self.recipe),
+            ClientProgram: ClientProgram(self.recipe),
             PublicRecords: PublicRecords(records.without(label)),
             AuxiliaryData: AuxiliaryData(self.outside.without(label), self.outside[label]),
             Groups: Groups(GROUP, self.values),
@@ -130,7 +130,7 @@ class World:
         return View(f"batch {client}", LABEL, "server", knowledge)
 
 
-def stacked(observed: list[Link]) -> Link:
+def stacked(observed: list[Messages]) -> Messages:
     """Several epochs' links; a client's rows are its own row of each."""
     parts = ("rounds", "sent", "returned", "weights")
     together: dict[str, Any] = {
@@ -238,7 +238,7 @@ def figure1(dataset: Dataset, protocol: Protocol, method: str, number: int) -> V
     if method == DECODE_WIDE:
         world = world.with_hidden(protocol.wide)
     found: dict[str, dict[str, float]] = {}
-    links: list[Link] = []
+    links: list[Messages] = []
     for epoch, model in trained(world, protocol, number):
         links.append(world.gradients(model, epoch))
         if method == TOGETHER and epoch < max(protocol.epochs):
@@ -254,7 +254,7 @@ def figure1(dataset: Dataset, protocol: Protocol, method: str, number: int) -> V
     return found
 
 
-def group_means(world: World, link: Link, method: str) -> dict[str, float]:
+def group_means(world: World, link: Messages, method: str) -> dict[str, float]:
     """Median over clients of the mean absolute error over the groups present; and coverage."""
     label = world.recipe.target.column
     errors, covered = list[float](), list[float]()
@@ -273,7 +273,7 @@ def group_means(world: World, link: Link, method: str) -> dict[str, float]:
     return {"error of group means": float(np.median(errors)), **coverage}
 
 
-def labels_of(world: World, link: Link, method: str) -> dict[str, float]:
+def labels_of(world: World, link: Messages, method: str) -> dict[str, float]:
     """Every label of clients whose inputs are known, and how many of 40 are identified."""
     label = world.recipe.target.column
     found: dict[str, list[float]] = {}

@@ -29,7 +29,7 @@ from overheard.federation.plan import plan
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.transcript.guess import AttributeValues, Membership
-from overheard.transcript.knowledge import AttributePrior, Labels, Link
+from overheard.transcript.knowledge import AttributePrior, Labels, Messages
 from overheard.transcript.store import MEMBER_COLUMN, Recording
 from overheard.transcript.target import attribute, membership
 from overheard.transcript.threat import ISOLATING_SERVER, SERVER
@@ -95,7 +95,7 @@ class Setting:
         view = observe(recording, threat, asked, VICTIM)
         if not self.phase:
             return view
-        link = view.know(Link)
+        link = view.know(Messages)
         return view.knowing(messages(link, phase(len(link), self.phase)))
 
 

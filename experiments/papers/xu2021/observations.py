@@ -34,7 +34,7 @@ from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.randomness import stream
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Messages
 from overheard.transcript.target import LABEL
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch, observe
@@ -168,7 +168,7 @@ def label_guess(dataset: Dataset, seed: int, method: str) -> Array:
         view = observe(recording, EAVESDROPPER, LABEL, "0")
         if method == "linear_decode":
             return np.asarray(launch(LinearDecode(), view, seed).values)
-        link = view.know(Link)
+        link = view.know(Messages)
         if method == "last returned":
             return predictions(recipe, link.returned[-1].astype(np.float64), truth["0"])
         local = predictions(recipe, affine_map(link, recipe).estimate, truth["0"])

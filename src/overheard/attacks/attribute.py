@@ -38,6 +38,7 @@ from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.ties import tie_diagnostics
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.program import Candidates
+from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
@@ -47,11 +48,10 @@ from overheard.transcript.knowledge import (
     AuxiliaryData,
     BatchOrder,
     CandidatePool,
+    ClientProgram,
     Labels,
-    Link,
     Messages,
     PublicRecords,
-    Training,
 )
 from overheard.transcript.view import Kinds, View
 
@@ -83,7 +83,7 @@ class MaxEntropy:
     aliases: ClassVar[dict[str, Any]] = {"linear": {}, "joint_decode": {"labels": False}}
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[Kinds] = frozenset({Messages, Training, PublicRecords, AttributeDomain})
+    needs: ClassVar[Kinds] = frozenset({Messages, ClientProgram, PublicRecords, AttributeDomain})
     uses: ClassVar[Kinds] = frozenset(
         {AppliedDefence, AttributePrior, AuxiliaryData, BatchOrder, Labels}
     )
@@ -93,7 +93,7 @@ class MaxEntropy:
     labels: bool = True
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        program, domain = view.know(Training).program, view.know(AttributeDomain)
+        program, domain = view.know(ClientProgram).program, view.know(AttributeDomain)
         known = dict(view.know(PublicRecords).records.columns)
         size, label = len(view.know(PublicRecords).records), program.target.column
         all_known(view.know(Messages), size)
@@ -151,7 +151,7 @@ class CandidateDecode:
     aliases: ClassVar[dict[str, Any]] = {"linear_membership": {}}
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "membership"
-    needs: ClassVar[Kinds] = frozenset({Messages, Training, CandidatePool})
+    needs: ClassVar[Kinds] = frozenset({Messages, ClientProgram, CandidatePool})
     uses: ClassVar[Kinds] = frozenset({AttributeDomain, AttributePrior, AppliedDefence})
 
     rounds: int = 20
@@ -185,7 +185,7 @@ def pool_candidates(view: View) -> tuple[Candidates, Array]:
         refuse_numbers(view.know(AttributeDomain))
         shares = prior_shares(view)
     count = members_reported(view, size)
-    if isinstance(view.know(Messages), Link):
+    if isinstance(view.know(ClientProgram).program, Recipe):
         refuse_many(len(settings) * size, "audit a smaller pool", MOST_UNKNOWNS)
     inside = min(max(count / size, 0.5 / size), 1 - 0.5 / size)
     prior = np.tile(np.concatenate([[1 - inside], inside * shares]), (size, 1))
@@ -194,7 +194,7 @@ def pool_candidates(view: View) -> tuple[Candidates, Array]:
 
 def pool_of(view: View) -> tuple[Records, tuple[Mapping[str, Value], ...]]:
     """The pool's records with their labels, and what the unknown attribute may be set to."""
-    pool, program = view.know(CandidatePool), view.know(Training).program
+    pool, program = view.know(CandidatePool), view.know(ClientProgram).program
     known = Records({**pool.records.columns, program.target.column: pool.labels})
     return known, view.know(AttributeDomain).settings if AttributeDomain in view.kinds else ({},)
 
@@ -203,7 +203,7 @@ def members_reported(view: View, pool: int) -> int:
     """How many records the client has; refuses pools in which nothing can be told apart. A sum over
     records needs no number, a mean does."""
     messages = view.know(Messages)
-    if not isinstance(messages, Link):
+    if not isinstance(view.know(ClientProgram).program, Recipe):
         reported = messages.weights[np.isfinite(messages.weights)]
         return int(reported.max(initial=0)) or pool // 2
     count = record_count(messages, "the sum that a mean stands for")

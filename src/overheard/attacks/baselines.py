@@ -33,12 +33,11 @@ from overheard.transcript.knowledge import (
     AuxiliaryData,
     Broadcast,
     CandidatePool,
+    ClientProgram,
     Groups,
     Labels,
-    Link,
-    LocalTraining,
+    Messages,
     PublicRecords,
-    Training,
 )
 from overheard.transcript.view import Kinds, View
 
@@ -87,7 +86,7 @@ def imputed_prior(view: View, records: Records | None = None, labels: Any = None
     lacking = known.records.without(*records.columns).columns
     hidden = {**{name: value[0] for name, value in lacking.items()}, **domain.settings[0]}
     learned = known.records, None if labels is None else known.labels
-    program = view.know(Training).program
+    program = view.know(ClientProgram).program
     theirs = public_inputs(program, *learned, hidden)
     mine = public_inputs(program, records, labels, hidden)
     said = np.zeros_like(flat)
@@ -194,7 +193,7 @@ class PublicModel:
     name: ClassVar[str] = "public_model"
     paper: ClassVar[str] = "lyu2021"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[Kinds] = ASKED | {AuxiliaryData, Training}
+    needs: ClassVar[Kinds] = ASKED | {AuxiliaryData, ClientProgram}
 
     records: int = 1000
 
@@ -210,7 +209,7 @@ class PublicModel:
         shown = np.unique(secret)
         if len(shown) < 2:
             raise ChooseAnotherAttack("the auxiliary records show one value only: nothing to learn")
-        program, own = view.know(Training).program, view.know(PublicRecords).records
+        program, own = view.know(ClientProgram).program, view.know(PublicRecords).records
         others = public_inputs(program, known, None, domain.settings[0])
         mine = public_inputs(program, own, None, domain.settings[0])
         model = LogisticRegression(max_iter=2000).fit(others, secret)
@@ -251,10 +250,10 @@ class Naive(Baseline):
     name: ClassVar[str] = "naive"
     paper: ClassVar[str] = "leprovost2023"
     question: ClassVar[str] = "label"
-    needs: ClassVar[Kinds] = AuxiliaryMean.needs | {Broadcast, LocalTraining}
+    needs: ClassVar[Kinds] = AuxiliaryMean.needs | {Broadcast, ClientProgram}
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
-        recipe = view.know(LocalTraining).recipe
+        recipe = view.know(ClientProgram).recipe
         if not loss_named(recipe.loss).least_squares:
             raise ChooseAnotherAttack("labels are numbers here: works for squared error only")
         inputs, _, groups = encoded(view, recipe)
@@ -287,10 +286,10 @@ class LastReturned(Baseline):
     name: ClassVar[str] = "last_returned"
     paper: ClassVar[str] = "xu2021"
     question: ClassVar[str] = "local_model"
-    needs: ClassVar[Kinds] = frozenset({Link})
+    needs: ClassVar[Kinds] = frozenset({Messages})
 
     def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
-        link = view.know(Link)
+        link = view.know(Messages)
         if link.gradients:
             raise ChooseAnotherAttack("the clients return gradients, not models")
         return _as_is(link.returned[-1].astype(np.float64))

@@ -22,10 +22,8 @@ from overheard.programs.training import update_noise
 from overheard.transcript.knowledge import (
     AppliedDefence,
     BatchOrder,
-    Link,
-    LocalTraining,
+    ClientProgram,
     Messages,
-    Training,
 )
 from overheard.transcript.view import View
 
@@ -37,13 +35,12 @@ NO_DEFENCE = AppliedDefence(())
 class Client:
     """What one client sent, what it does, and what its records may be.
 
-    messages: a `Link` of a network, `Releases` of another program. prior: (m, K), of each record's
-    candidates. ties: (m,), equal numbers for records that the program cannot tell apart.
-    order: what is known, or guessed, of the order of the batches. defence: what a listener was told
-    of what clients do to their updates.
+    prior: (m, K), of each record's candidates. ties: (m,), equal numbers for records that the
+    program cannot tell apart. order: what is known, or guessed, of the order of the batches.
+    defence: what a listener was told of what clients do to their updates.
     """
 
-    messages: Any
+    messages: Messages
     program: Recipe | Program
     candidates: Candidates
     prior: Array
@@ -70,7 +67,7 @@ class Client:
         lengths = np.linalg.norm(self.messages.updates(), axis=1)
         return bool((lengths >= (1 - 1e-3) * norm).any())
 
-    def hearing(self, link: Link) -> Client:
+    def hearing(self, link: Messages) -> Client:
         """The same client with these messages."""
         made = replace(self, messages=link)
         if "encoded" in vars(self):
@@ -87,12 +84,12 @@ def defence_of(view: View) -> AppliedDefence:
     return view.know(AppliedDefence) if AppliedDefence in view.kinds else NO_DEFENCE
 
 
-def link_of(view: View, records: int) -> Link:
+def link_of(view: View, records: int) -> Messages:
     """The link, with the noise that the listener was told of: as a defence on the update, or as
     private steps of so many records in the recipe."""
-    recipe, defence = view.know(LocalTraining).recipe, defence_of(view)
+    recipe, defence = view.know(ClientProgram).recipe, defence_of(view)
     noise = float(np.hypot(defence.noise_sd, update_noise(recipe, records) if records else 0.0))
-    return replace(view.know(Link), noise_sd=noise, sparse=bool(defence.having("sparse")))
+    return replace(view.know(Messages), noise_sd=noise, sparse=bool(defence.having("sparse")))
 
 
 def client_of(
@@ -100,7 +97,7 @@ def client_of(
 ) -> Client:
     """The view's client with these candidates. Local steps are counted in epochs and batches that
     so many records really make."""
-    program, messages = view.know(Training).program, view.know(Messages)
+    program, messages = view.know(ClientProgram).program, view.know(Messages)
     if isinstance(program, Recipe):
         messages = link_of(view, candidates.members)
         program = program if messages.gradients else as_trained(program, candidates.members)
@@ -172,7 +169,7 @@ def format_of(numbers: NDArray[np.floating[Any]]) -> Format:
     return Format(str(kind), float(np.finfo(kind).eps), place)
 
 
-def rounding(link: Link) -> Array:
+def rounding(link: Messages) -> Array:
     """Standard deviation (T, P) of the rounding error of each update heard, and of the noise that
     is known to be on it.
 
@@ -192,17 +189,17 @@ def rounding(link: Link) -> Array:
     return np.asarray(np.hypot(np.hypot(last_place / np.sqrt(12), arithmetic), link.noise_sd))
 
 
-def rate_of(link: Link, recipe: Recipe) -> float:
+def rate_of(link: Messages, recipe: Recipe) -> float:
     """What a gradient was multiplied by to give the update that was heard."""
     return 1.0 if link.gradients else recipe.learning_rate
 
 
-def one_step(link: Link, recipe: Recipe) -> bool:
+def one_step(link: Messages, recipe: Recipe) -> bool:
     """Is every update heard one full-batch gradient, as it is or times the rate?"""
     return recipe.full_batch and recipe.plain and (link.gradients or recipe.epochs == 1)
 
 
-def refuse_several_steps(link: Link, recipe: Recipe) -> None:
+def refuse_several_steps(link: Messages, recipe: Recipe) -> None:
     """For who reads the gradient of one step."""
     if not one_step(link, recipe):
         raise ChooseAnotherAttack("decodes one full-batch step a round; this recipe takes several")

@@ -37,13 +37,11 @@ from overheard.programs.records import Records, Value, encode
 from overheard.transcript.guess import GroupMeans, LabelValues
 from overheard.transcript.knowledge import (
     AuxiliaryData,
+    ClientProgram,
     GroupCounts,
     Groups,
-    Link,
-    LocalTraining,
     Messages,
     PublicRecords,
-    Training,
 )
 from overheard.transcript.view import Kinds, View
 
@@ -58,7 +56,7 @@ class Gradients(NamedTuple):
     noise: Array
 
 
-def gradients(link: Link, recipe: Recipe) -> Gradients:
+def gradients(link: Messages, recipe: Recipe) -> Gradients:
     """The client's gradients, for federations in which an update is one."""
     if not loss_named(recipe.loss).least_squares:
         raise ChooseAnotherAttack("labels are numbers here: works for squared error only")
@@ -150,7 +148,7 @@ def outside(view: View, recipe: Recipe) -> Outside:
         if len(counts) != len(values) or counts.sum() < 1:
             raise FixData(f"{len(counts)} group counts for {len(values)} groups")
     else:
-        size = record_count(view.know(Link), "it, or each group's (grant GroupCounts),")
+        size = record_count(view.know(Messages), "it, or each group's (grant GroupCounts),")
         counts = size * np.bincount(groups) / len(groups)
     return Outside(inputs, labels, groups, values, counts, known, round(counts.sum()))
 
@@ -171,7 +169,7 @@ class BayesGroups:
     name: ClassVar[str] = "bayes_groups"
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "label"
-    needs: ClassVar[Kinds] = frozenset({Link, LocalTraining, AuxiliaryData, Groups})
+    needs: ClassVar[Kinds] = frozenset({Messages, ClientProgram, AuxiliaryData, Groups})
     uses: ClassVar[Kinds] = frozenset({GroupCounts})
 
     layers: Literal["all", "last"] = "all"
@@ -179,9 +177,9 @@ class BayesGroups:
     records: int = 2000
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
-        recipe = view.know(LocalTraining).recipe
+        recipe = view.know(ClientProgram).plain_recipe
         known = outside(view, recipe).thinned(self.records, rng)
-        observed = gradients(view.know(Link), recipe)
+        observed = gradients(view.know(Messages), recipe)
         used_rounds = len(observed.models) - 1 - spread(len(observed.models), self.rounds)
         n = len(known.labels)
         gram, overlap, noise = np.zeros((n, n)), np.zeros(n), 0.0
@@ -239,12 +237,12 @@ class LinearDecode:
     aliases: ClassVar[dict[str, Any]] = {"linear_label": {}}
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "label"
-    needs: ClassVar[Kinds] = frozenset({Messages, Training, PublicRecords})
+    needs: ClassVar[Kinds] = frozenset({Messages, ClientProgram, PublicRecords})
 
     rounds: int = 4
 
     def __call__(self, view: View, rng: np.random.Generator) -> LabelValues:
-        program, known = view.know(Training).program, view.know(PublicRecords).records
+        program, known = view.know(ClientProgram).program, view.know(PublicRecords).records
         label, size = program.target.column, len(known)
         if program.target.classes:
             raise ChooseAnotherAttack(f"{label!r} is a class, which 'max_entropy' decodes")
@@ -291,8 +289,8 @@ class LinearDecode:
 def _predicted(view: View, known: Records) -> Array:
     """What the model that was sent first says of the records: labels that are not identified stay
     near it. Ones, where there is no model."""
-    program, messages = view.know(Training).program, view.know(Messages)
-    if not isinstance(program, Recipe) or not isinstance(messages, Link):
+    program, messages = view.know(ClientProgram).program, view.know(Messages)
+    if not isinstance(program, Recipe):
         return np.ones(len(known))
     inputs = encode(program.encoding, known)
     said = network(program).predict(messages.sent[0].astype(np.float64), inputs)[:, 0]

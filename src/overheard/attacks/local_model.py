@@ -21,11 +21,7 @@ from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import LocalModel, OwnModel
 from overheard.transcript.knowledge import (
     ClientProgram,
-    Link,
-    LocalTraining,
     Messages,
-    Releases,
-    Training,
 )
 from overheard.transcript.view import Kinds, View
 
@@ -50,14 +46,13 @@ class Structured:
     aliases: ClassVar[dict[str, Any]] = {"own_release": {}}
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "local_model"
-    needs: ClassVar[Kinds] = frozenset({Messages, Training})
+    needs: ClassVar[Kinds] = frozenset({Messages, ClientProgram})
 
     def __call__(self, view: View, rng: np.random.Generator) -> LocalModel | OwnModel:
-        messages = view.know(Messages)
-        if isinstance(messages, Releases):
-            return own_model(view.know(ClientProgram).program, messages)
-        link, recipe = view.know(Link), view.know(LocalTraining).recipe
-        found = decode(link, recipe, int(rng.integers(2**31)))
+        link, program = view.know(Messages), view.know(ClientProgram).program
+        if not isinstance(program, Recipe):
+            return own_model(program, link)
+        found = decode(link, program, int(rng.integers(2**31)))
         diagnostics: dict[str, float | int | str] = {
             "identified": found.identified,
             "parameters": len(found.estimate),
@@ -73,17 +68,17 @@ class Structured:
         return LocalModel(found.estimate, found.estimate_sd, found.identified, diagnostics)
 
 
-def own_model(program: Program, releases: Releases) -> OwnModel:
+def own_model(program: Program, observed: Messages) -> OwnModel:
     """The model that the server would make of one client's releases alone."""
     if not program.makes_model:
         raise ChooseAnotherAttack(f"{program.family!r} is a program that makes no model")
     try:
-        return OwnModel(program.own(releases.exchanges))
+        return OwnModel(program.own(observed.exchanges))
     except FixConfig as error:
         raise ChooseAnotherAttack(f"the client alone makes no model ({error})") from error
 
 
-def decode(link: Link, recipe: Recipe, seed: int) -> LocalOptimum:
+def decode(link: Messages, recipe: Recipe, seed: int) -> LocalOptimum:
     """The optimum of a client, from its link."""
     if not (recipe.logistic_regression or recipe.linear_least_squares):
         raise ChooseAnotherAttack(
@@ -101,7 +96,7 @@ def decode(link: Link, recipe: Recipe, seed: int) -> LocalOptimum:
     return decode_least_squares(sent, returned, local)
 
 
-def local_recipe(link: Link, recipe: Recipe) -> LocalRecipe:
+def local_recipe(link: Messages, recipe: Recipe) -> LocalRecipe:
     """The client's local training in numbers; its size is the record count that it reports."""
     records = record_count(link, "how many batches an epoch has")
     batch = records if link.gradients else min(recipe.batch_size or records, records)

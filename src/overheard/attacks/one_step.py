@@ -69,7 +69,7 @@ from overheard.programs.losses import loss_named
 from overheard.programs.networks import client_rows, network
 from overheard.programs.recipe import Recipe
 from overheard.programs.training import local_training
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Messages
 
 Array = NDArray[np.float64]
 PROVEN = ("counts", "linear_solve", "enumeration")
@@ -139,7 +139,7 @@ def decode_one_step(
     if found.notes and not (compressed and observed > options.rounds):
         play = partial(simulated, found.client.only(spread(observed, rounds)), rng)
 
-        def attempt(link: Link) -> tuple[Array, float]:
+        def attempt(link: Messages) -> tuple[Array, float]:
             one = _decoded(found.client.hearing(link), rounds, options)
             return one.posterior.probabilities, one.misfit
 
@@ -154,7 +154,7 @@ def decode_one_step(
 
 def simulated(
     client: Client, rng: np.random.Generator, probabilities: Array
-) -> tuple[Link, NDArray[np.int64]]:
+) -> tuple[Messages, NDArray[np.int64]]:
     """Messages of the client with a secret drawn from these, at the models that were sent."""
     link, recipe, candidates = client.messages, client.recipe, client.encoded
     chosen = candidates.drawn(probabilities, 1, rng)

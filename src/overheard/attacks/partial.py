@@ -38,9 +38,9 @@ from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
     AuxiliaryData,
+    ClientProgram,
     Labels,
-    Link,
-    LocalTraining,
+    Messages,
     PublicRecords,
 )
 from overheard.transcript.view import Kinds, View
@@ -92,7 +92,7 @@ class PartialDecode:
     name: ClassVar[str] = "partial_decode"
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[Kinds] = frozenset({Link, LocalTraining, PublicRecords, AttributeDomain})
+    needs: ClassVar[Kinds] = frozenset({Messages, ClientProgram, PublicRecords, AttributeDomain})
     uses: ClassVar[Kinds] = frozenset({Labels, AttributePrior, AuxiliaryData, AppliedDefence})
 
     options: PartialOptions = field(default_factory=PartialOptions)
@@ -100,14 +100,14 @@ class PartialDecode:
     def same_as(self, view: View) -> str:
         """The attack that answers the same here: where nothing is open there is nothing to add."""
         refuse_unseen(view)
-        records, recipe = view.know(PublicRecords).records, view.know(LocalTraining).recipe
+        records, recipe = view.know(PublicRecords).records, view.know(ClientProgram).plain_recipe
         unknown = _unknown(link_of(view, len(records)), recipe, len(records))
         seen = {*records.columns, *view.know(AttributeDomain).columns}
         whole = Labels in view.kinds and set(recipe.encoding.columns()) <= seen
         return MaxEntropy.name if whole and not unknown else ""
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        known, recipe = len(view.know(PublicRecords).records), view.know(LocalTraining).recipe
+        known, recipe = len(view.know(PublicRecords).records), view.know(ClientProgram).plain_recipe
         if self.same_as(view):
             return MaxEntropy()(view, rng)
         link = link_of(view, known)
@@ -134,7 +134,7 @@ class PartialDecode:
         return answer(view, posterior, ties, notes | posterior.notes)
 
 
-def _unknown(link: Link, recipe: Recipe, known: int) -> int:
+def _unknown(link: Messages, recipe: Recipe, known: int) -> int:
     """How many records the client trained on that are not known."""
     refuse_several_steps(link, recipe)
     count = record_count(link, "how many are unknown")
@@ -168,7 +168,7 @@ def _judged(
     )
 
 
-def _blocks(link: Link, recipe: Recipe, imagine: Imagined, records: int) -> Iterator[Block]:
+def _blocks(link: Messages, recipe: Recipe, imagine: Imagined, records: int) -> Iterator[Block]:
     """Gradients and message, whitened by a part of the deviations' covariance that has every
     direction, and rounding.
 
@@ -291,7 +291,7 @@ def imagined(
     view: View, unknown: int, rng: np.random.Generator, options: PartialOptions = DEFAULT
 ) -> Imagined:
     """What the client's records may be, given what the view knows of them."""
-    recipe, records = view.know(LocalTraining).recipe, view.know(PublicRecords).records
+    recipe, records = view.know(ClientProgram).plain_recipe, view.know(PublicRecords).records
     domain, prior = view.know(AttributeDomain), imputed_prior(view)
     labels: Any = view.know(Labels).values if Labels in view.kinds else None
     auxiliary = view.know(AuxiliaryData) if AuxiliaryData in view.kinds else None
@@ -359,7 +359,7 @@ def _completed(
     from sklearn.preprocessing import StandardScaler
 
     recipe, domain, auxiliary = (
-        view.know(LocalTraining).recipe,
+        view.know(ClientProgram).plain_recipe,
         view.know(AttributeDomain),
         view.know(AuxiliaryData),
     )

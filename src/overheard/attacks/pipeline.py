@@ -31,7 +31,7 @@ from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.program import Program
 from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import AttributeValues
-from overheard.transcript.knowledge import AttributeDomain, Training
+from overheard.transcript.knowledge import AttributeDomain, ClientProgram
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
@@ -106,7 +106,7 @@ def sees(program: Recipe | Program, columns: Sequence[str]) -> bool:
 def refuse_unseen(view: View) -> None:
     """For decoders of updates: what the model does not see is not in them."""
     domain = view.know(AttributeDomain)
-    if not sees(view.know(Training).program, domain.columns):
+    if not sees(view.know(ClientProgram).program, domain.columns):
         raise ChooseAnotherAttack(
             f"the model does not see {domain.column!r}, so no update depends on it: there is "
             "nothing to decode"

@@ -45,7 +45,7 @@ from overheard.programs.records import encode
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import (
     AuxiliaryData,
-    LocalTraining,
+    ClientProgram,
     RoundSum,
     ShardSize,
     Sums,
@@ -55,7 +55,7 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
-NEEDS: Kinds = frozenset({Sums, LocalTraining, AuxiliaryData, ShardSize})
+NEEDS: Kinds = frozenset({Sums, ClientProgram, AuxiliaryData, ShardSize})
 USES: Kinds = frozenset({TargetRecord, SuspectedBehaviour})
 EFFECT = {"inversion": -2.0, "ascent": -2.0, "free-rider": -1.0}
 """What a dishonest client does to the mean contribution along the mean gradient, in its units."""
@@ -122,7 +122,7 @@ class Adversary:
 def adversary_of(view: View, least_auxiliary: int = 50) -> Adversary:
     """Read the view; refuse what cannot be worked with: fewer auxiliary records do not show what
     updates look like."""
-    recipe, sums = view.know(LocalTraining).recipe, view.know(Sums)
+    recipe, sums = view.know(ClientProgram).plain_recipe, view.know(Sums)
     sums.require(2, "telling clients apart by sums")  # one sum tells nobody apart
     told = sums.participation
     if (told == told[0]).all():

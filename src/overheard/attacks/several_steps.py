@@ -37,7 +37,7 @@ from overheard.programs.linearise import (
 from overheard.programs.networks import network
 from overheard.programs.orders import Place
 from overheard.programs.recipe import Recipe
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Messages
 
 Array = NDArray[np.float64]
 Choice = NDArray[np.int64]
@@ -141,9 +141,9 @@ def _lengths(client: Client, rng: np.random.Generator, options: TrainingOptions)
     return np.asarray(np.einsum("tp,tp->t", update, typical) / np.maximum(squares, 1e-300))
 
 
-def _unclipped(client: Client, rng: np.random.Generator, options: TrainingOptions) -> Link:
+def _unclipped(client: Client, rng: np.random.Generator, options: TrainingOptions) -> Messages:
     """The link with every update as long as simulated clients' are along them."""
-    link: Link = client.messages
+    link = client.messages
     scale = _lengths(client, rng, options)
     start = link.sent.astype(np.float64)
     scale = np.where((scale > 0) & (scale < options.clipped), scale, 1.0)[:, None]

@@ -36,14 +36,9 @@ from overheard.transcript.knowledge import (
     ClientProgram,
     EverybodysRecords,
     Labels,
-    Link,
-    LocalTraining,
+    Messages,
     PublicRecords,
-    Releases,
-    SummedMessages,
-    SummedReleases,
     Sums,
-    Training,
 )
 from overheard.transcript.view import Kinds, View
 
@@ -70,9 +65,7 @@ class SumDecode:
     aliases: ClassVar[dict[str, Any]] = {"linear_sum": {}}
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[Kinds] = frozenset(
-        {SummedMessages, Training, EverybodysRecords, AttributeDomain}
-    )
+    needs: ClassVar[Kinds] = frozenset({Sums, ClientProgram, EverybodysRecords, AttributeDomain})
     uses: ClassVar[Kinds] = frozenset({AttributePrior, AuxiliaryData, AppliedDefence})
 
     rounds: int = 20
@@ -80,9 +73,8 @@ class SumDecode:
     decoded: int = 4
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        sums, program = view.know(SummedMessages), view.know(Training).program
+        sums, program = view.know(Sums), view.know(ClientProgram).program
         everybody, domain = view.know(EverybodysRecords), view.know(AttributeDomain)
-        assert isinstance(sums, Sums | SummedReleases)
         refuse_numbers(domain)
         refuse_unseen(view)
         names = [name for name in sums.clients if name in everybody.records]
@@ -95,14 +87,13 @@ class SumDecode:
         prior = np.concatenate(
             [imputed_prior(view, everybody.records[n], everybody.labels[n]) for n in names]
         )
-        if isinstance(sums, SummedReleases):
-            whole = view.know(ClientProgram).program.summed(len(names))
-            observed = Releases(sums.exchanges, np.full(len(sums), np.nan))
-            ties = whole.alike(candidates.first)
-            posterior = decode_client(Client(observed, whole, candidates, prior, ties), rng)
-        else:
+        if isinstance(program, Recipe):
             refuse_many(candidates.unknowns, "audit a smaller federation")
             posterior, ties = self._networks(view, sums, owner, candidates, prior, rng)
+        else:
+            whole, observed = program.summed(len(names)), sums.as_messages()
+            ties = whole.alike(candidates.first)
+            posterior = decode_client(Client(observed, whole, candidates, prior, ties), rng)
         mine = owner == names.index(view.client)
         own = replace(posterior, probabilities=posterior.probabilities[mine])
         return answer(view, own, ties[mine])
@@ -116,7 +107,7 @@ class SumDecode:
         prior: Array,
         rng: np.random.Generator,
     ) -> tuple[Posterior, NDArray[np.intp]]:
-        recipe = view.know(LocalTraining).recipe
+        recipe = view.know(ClientProgram).recipe
         every, sizes = encoded(recipe, candidates), np.bincount(owner)
         steps = np.array([recipe.local_steps(int(m)) for m in sizes])
         share = recipe.rate * steps / sizes
@@ -169,11 +160,11 @@ def beside_unknown_clients(view: View, rng: np.random.Generator) -> AttributeVal
     Where all have equally many records the mean of their updates is that client's, and who is not
     known is noise of auxiliary records' mean and covariance (`PartialDecode`).
     """
-    sums, everybody = view.know(SummedMessages), view.know(EverybodysRecords)
-    if not isinstance(sums, Sums):
-        silent = min(set(sums.clients) - set(everybody.records))  # type: ignore[attr-defined]
+    sums, everybody = view.know(Sums), view.know(EverybodysRecords)
+    if not isinstance(view.know(ClientProgram).program, Recipe):
+        silent = min(set(sums.clients) - set(everybody.records))
         raise FixData(f"the records of {silent} are not known, and are in the sums too")
-    recipe, mine = view.know(LocalTraining).recipe, sums.clients.index(view.client)
+    recipe, mine = view.know(ClientProgram).recipe, sums.clients.index(view.client)
     first = int(sums.participation[:, mine].argmax())  # later rounds deviate in the same way
     there = [sums.clients[column] for column in sums[first].participants]
     names = [name for name in there if name in everybody.records]
@@ -202,11 +193,11 @@ def _joined(everybody: EverybodysRecords, names: Sequence[str]) -> tuple[Records
     return Records(columns), np.concatenate([everybody.labels[name] for name in names])
 
 
-def _mean_client(sums: Sums, row: int, records: float = np.nan) -> Link:
+def _mean_client(sums: Sums, row: int, records: float = np.nan) -> Messages:
     """The mean of the participants' updates in a round, as one client's of so many records."""
     sent = sums[row].sent[None]
     returned = (sent - sums[row].total / len(sums[row].participants)).astype(sent.dtype)
-    return Link("model", sums.rounds[[row]], sent, returned, np.array([records]))
+    return Messages("model", sums.rounds[[row]], sent, returned, np.array([records]))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from overheard.foreign.limits import check
 from overheard.programs.program import Told
 from overheard.programs.records import Records
 from overheard.questions.question import by_question, grouped
-from overheard.transcript.kind import EVERYBODY, told_of
+from overheard.transcript.kind import EVERYBODY, program_in
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
@@ -176,7 +176,7 @@ def audit(
         record = overheard.audit(recording, overheard.threat_named("eavesdropper"), targets=["sex"])
         record.level, record.secrets
     """
-    recipe, there, path = told_of(recording), targets_in(recording.targets), recording.path
+    recipe, there, path = program_in(recording), targets_in(recording.targets), recording.path
     if not recording.rounds:
         raise FixConfig(f"{path}: no round was recorded; there is nothing to audit")
     if recipe is None:

@@ -17,7 +17,12 @@ from overheard.programs.program import Told
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, encode, positions
 from overheard.randomness import stream
-from overheard.transcript.knowledge import AttributeDomain, AuxiliaryData, PublicRecords, Training
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    AuxiliaryData,
+    ClientProgram,
+    PublicRecords,
+)
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
@@ -132,7 +137,7 @@ def best_imputation(
     What is better is judged by the truth, for hits and for probabilities: nobody who listens is
     credited with what either of them knows.
     """
-    needed = (AuxiliaryData, AttributeDomain, PublicRecords, Training)
+    needed = (AuxiliaryData, AttributeDomain, PublicRecords, ClientProgram)
     if view.lacks(needed) or view.know(AttributeDomain).spread:
         return others
     wanted = positions(column, values)

@@ -28,13 +28,13 @@ from overheard.evaluation.scoring import Case, Scored, Scorer, over_clients
 from overheard.programs.records import Records
 from overheard.questions.question import grouped
 from overheard.randomness import stream
-from overheard.transcript.kind import told_of
+from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import (
     AuxiliaryData,
     Labels,
     Messages,
     PublicRecords,
-    SummedMessages,
+    Sums,
 )
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
@@ -60,7 +60,7 @@ def first_rounds(view: View, rounds: int) -> View:
 
 def _messages(view: View) -> Any:
     """What the adversary observed: one client's messages, or sums of them."""
-    return view.know(SummedMessages) if view.lacks([Messages]) else view.know(Messages)
+    return view.know(Messages if Messages in view.kinds else Sums)
 
 
 def by_rounds(asked: Asked, record: Audit) -> list[Finding | Failed | Skipped]:
@@ -145,7 +145,7 @@ RUNGS = (
 def with_others(recording: Recording, view: View) -> View:
     """The same adversary, who knows people like the client's. Where the recording has no auxiliary
     records, the other clients' stand for them, as they do for imputation."""
-    recipe = told_of(recording)
+    recipe = program_in(recording)
     if AuxiliaryData in view.kinds or recipe is None:
         return view
     others = [table for who, table in recording.truth().items() if who != view.client]
@@ -200,7 +200,7 @@ def case_on(
     view = with_others(recording, observe(recording, threat, target, client))
     named = demographic(view.know(PublicRecords).records.columns, demographics)
     view, known = lowered(view, rung, named, seed)
-    recipe, records = told_of(recording), recording.truth()[client].take(known)
+    recipe, records = program_in(recording), recording.truth()[client].take(known)
     assert recipe is not None  # without one nothing is scored
     return view, Case(recipe, {client: records}, target, view, seed).scorer()
 

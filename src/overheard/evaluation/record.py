@@ -18,8 +18,7 @@ from overheard.evaluation.decision import LEVELS, NOT_MEASURED, Level, decided
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
 from overheard.questions.question import Metric, Topic, all_metrics, metric_named
-from overheard.transcript.kind import Knowledge
-from overheard.transcript.knowledge import KINDS, Messages, SummedMessages, listens
+from overheard.transcript.knowledge import KINDS, listens
 
 VERSION = 5
 AUDIT = "audit.json"
@@ -331,8 +330,7 @@ class AttackInfo(Part):
     @property
     def listens(self) -> bool:
         """Whether it is an attack: it needs what clients say. The others are guesses."""
-        kinds: tuple[type[Knowledge], ...] = (*KINDS, Messages, SummedMessages)
-        said = {kind.name for kind in kinds if listens([kind])}
+        said = {kind.name for kind in KINDS if listens([kind])}
         return not said.isdisjoint(self.needs)
 
 

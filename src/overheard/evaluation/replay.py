@@ -31,7 +31,7 @@ from overheard.programs.recipe import Adam, Recipe
 from overheard.programs.records import Records, encode
 from overheard.programs.training import local_training, shards
 from overheard.randomness import stream
-from overheard.transcript.knowledge import AppliedDefence, Link, Releases
+from overheard.transcript.knowledge import AppliedDefence, Messages
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import Threat
@@ -133,7 +133,7 @@ def _replayed(
 
 def _trained(
     recording: Recording, told: Recipe, truth: Mapping[str, Records], client: str, work: float
-) -> tuple[Link, Training]:
+) -> tuple[Messages, Training]:
     """What was observed of a client, alone or in the sum of the same clients, in as many rounds as
     may be replayed, and how it came about; refused if nobody can say."""
     recipe, every = told.of(client), recording.rounds
@@ -153,9 +153,9 @@ def _trained(
     rounds = _affordable(recipe, sum(len(truth[c]) for c in who), len(observed), work)
     some = replace(recording, rounds=tuple(observed[r] for r in spread(len(observed), rounds)))
     vars(some)["clients"] = recording.clients  # of very many, not listed anew for every one of them
-    kinds = frozenset({Link, AppliedDefence} if alone else {AppliedDefence})
+    kinds = frozenset({Messages, AppliedDefence} if alone else {AppliedDefence})
     view = observe(some, Threat("replay", kinds, ""), LOCAL_MODEL, client)
-    link = view.know(Link) if alone else _summed(some, recipe)
+    link = view.know(Messages) if alone else _summed(some, recipe)
     defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
     if reason := unrepeatable(recipe, defence):
         raise FixRecording(reason)
@@ -176,7 +176,7 @@ def _affordable(recipe: Recipe, records: int, rounds: int, work: float) -> int:
     raise FixRecording(f"too long to repeat: {size:,} parameters (local steps: {steps:,})")
 
 
-def _summed(recording: Recording, recipe: Recipe) -> Link:
+def _summed(recording: Recording, recipe: Recipe) -> Messages:
     """What was heard of all clients, as if one client had sent it."""
     names = [name for name, _ in recipe.model.layout()]
     observed = [
@@ -185,7 +185,7 @@ def _summed(recording: Recording, recipe: Recipe) -> Link:
     ]
     numbers, sent, total = (np.array(part) for part in zip(*observed, strict=True))
     returned = total if recipe.sends_gradient else sent - total
-    return Link(recording.payload, numbers, sent, returned, np.full(len(observed), np.nan))
+    return Messages(recording.payload, numbers, sent, returned, np.full(len(observed), np.nan))
 
 
 def repeated(
@@ -199,8 +199,8 @@ def repeated(
     """Whether a client's messages are what the program makes of its records."""
     if program.chance and not program.trains:
         raise FixRecording("the program draws at random, and nobody repeats that")
-    threat = Threat("replay", frozenset({Releases}), "")
-    every = observe(recording, threat, LOCAL_MODEL, client).know(Releases).exchanges
+    threat = Threat("replay", frozenset({Messages}), "")
+    every = observe(recording, threat, LOCAL_MODEL, client).know(Messages).exchanges
     some = every[:: max(1, -(-len(every) // ROUNDS))]
     numbers = tuple(one.number for one in some)
 
@@ -292,7 +292,7 @@ class Training:
 
 
 def compared(
-    link: Link, training: Training, client: str, level: float, rng: np.random.Generator
+    link: Messages, training: Training, client: str, level: float, rng: np.random.Generator
 ) -> Replay:
     """The messages of a link beside replays of them."""
     wire, numbers = training.recipe.wire, tuple(link.rounds.tolist())

@@ -35,7 +35,7 @@ from overheard.programs.program import Told
 from overheard.programs.records import Records
 from overheard.questions.question import Metric, Question, Topic, grouped, question_named
 from overheard.randomness import stream
-from overheard.transcript.knowledge import Messages, SummedReleases, listens
+from overheard.transcript.knowledge import Messages, Sums
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, joined
 from overheard.transcript.view import Attack, View
@@ -194,10 +194,8 @@ class Case:
         if "n" not in scores:
             shared["n"] = len(self.records)
         details = finite(scores.get("details", {}))
-        kinds: tuple[type[Any], ...] = (Messages, SummedReleases)
-        for kind in kinds if listens(attack.needs) else ():
-            if not self.view.lacks([kind]):
-                details["rounds_heard"] = len(self.view.know(kind))
+        for kind in attack.needs & {Messages, Sums}:
+            details["rounds_heard"] = len(self.view.know(kind))
         return Finding(**(shared | scores | {"details": details}))
 
     def scored_hits(

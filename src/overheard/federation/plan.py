@@ -55,7 +55,6 @@ from overheard.transcript.knowledge import (
     CandidatePool,
     ClientProgram,
     Groups,
-    LocalTraining,
     ShardSize,
     SuspectedBehaviour,
     TargetRecord,
@@ -401,8 +400,7 @@ def write_knowledge(writer: SideWriter, plan: Plan) -> None:
     if plan.clients:
         writer.truth(plan.clients)
     told = plan.told
-    known = LocalTraining(told) if isinstance(told, Recipe) else ClientProgram(told)
-    write(writer, known)
+    write(writer, ClientProgram(told))
     if (how := plan.config.training.shuffle) is not None:
         order = BatchOrder((how.seed,), (how.convention,))
         write(writer, dict.fromkeys(plan.clients, order))

@@ -29,7 +29,7 @@ from overheard.randomness import stream
 from overheard.recorders.describe import describe
 from overheard.recorders.recorder import Recorder
 from overheard.transcript.kind import write
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Messages
 from overheard.transcript.store import Recording, SideHeader, SideWriter
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
@@ -57,7 +57,7 @@ class DryRun:
     def typical(self) -> float:
         """The typical size of an update's coordinate."""
         view = observe(self.recording, EAVESDROPPER, LOCAL_MODEL, self.client)
-        return float(np.sqrt(np.mean(view.know(Link).updates() ** 2)))
+        return float(np.sqrt(np.mean(view.know(Messages).updates() ** 2)))
 
 
 @contextmanager

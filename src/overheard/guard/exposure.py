@@ -22,7 +22,7 @@ from overheard.evaluation.decision import COMPARISON, EXPOSED, NOT_MEASURED, str
 from overheard.evaluation.record import Audit, Calibration, Failed, Finding, Replay, Skipped
 from overheard.programs.records import Records
 from overheard.questions.question import Topic, question_named
-from overheard.transcript.kind import told_of
+from overheard.transcript.kind import program_in
 from overheard.transcript.store import Recording
 from overheard.transcript.target import targets_in
 
@@ -146,7 +146,7 @@ def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -
     every recording, is left out where not even a guess could be scored. What the model does not see
     is in no message.
     """
-    told, records = told_of(recording), recording.truth()[client]
+    told, records = program_in(recording), recording.truth()[client]
     assert told is not None  # without a recipe there is no audit
     unseen = {
         (t.question, t.column)

@@ -28,7 +28,7 @@ from overheard.identify.search import USUAL, Fitted, Messages, Options, Structur
 from overheard.programs.records import encode
 from overheard.recorders import describe as descriptions
 from overheard.recorders.template import possible
-from overheard.transcript.knowledge import Link
+from overheard.transcript import knowledge as known
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import Threat
@@ -37,7 +37,7 @@ from overheard.transcript.view import observe
 DRAWN = (("scikit-learn", 42), ("scikit-learn", 0), ("scikit-learn", 1), ("datasets", 42),
          ("datasets", 0), ("order", 42))  # fmt: skip
 """How a client may have drawn the records that it held out."""
-_LINK = Threat("identify", frozenset({Link}), "")
+_LINK = Threat("identify", frozenset({known.Messages}), "")
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def messages(recording: Recording, names: Sequence[str], rounds: int) -> Message
     """Some messages of these clients, from their first to their last."""
     parts = []
     for number, name in enumerate(names):
-        link = observe(recording, _LINK, LOCAL_MODEL, name).know(Link)
+        link = observe(recording, _LINK, LOCAL_MODEL, name).know(known.Messages)
         link = link.only(spread(len(link), rounds))
         added = link.updates() if link.gradients else -link.updates()
         parts.append((link.sent, added, rounding(link), np.full(len(link), number)))

@@ -15,7 +15,7 @@ from overheard.programs.records import Records
 from overheard.questions.question import Metric, Question
 from overheard.randomness import stream
 from overheard.transcript.guess import LocalModel, OwnModel
-from overheard.transcript.knowledge import Releases
+from overheard.transcript.knowledge import Messages
 from overheard.transcript.view import Attack
 
 Array = NDArray[np.float64]
@@ -69,9 +69,9 @@ def _score_program(case: Case, program: Program) -> Scorer:
     correlation of the numbers that they say. Without listening there is the global model.
     """
     records, client = case.records, case.view.client
-    if Releases not in case.view.kinds:
+    if Messages not in case.view.kinds:
         raise FixData("no release of a single client was heard, so its own model is not asked for")
-    observed = case.view.know(Releases).exchanges
+    observed = case.view.know(Messages).exchanges
     try:
         own = program.alone(records, len(observed), stream(case.seed, "alone"))
     except FixConfig as error:

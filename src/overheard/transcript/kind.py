@@ -43,7 +43,7 @@ class Held:
 
     def public(self, records: Records) -> Records:
         """The records, read-only, after a check that what is asked for is not among them."""
-        hidden = self.target.asked.hidden(self.target, told_of(self.recording))
+        hidden = self.target.asked.hidden(self.target, program_in(self.recording))
         if shown := [column for column in hidden if column in records.columns]:
             raise FixRecording(
                 f"{self.recording.side_folder}: the public records for {self.target.key!r} contain "
@@ -123,10 +123,12 @@ class Knowledge:
 
 
 class Rounds(Knowledge):
-    """What was heard, round by round."""
+    """What was observed, round by round; ``rounds`` (T,) are their numbers."""
+
+    rounds: NDArray[np.int64]
 
     def __len__(self) -> int:
-        raise NotImplementedError  # each kind counts its own
+        return len(self.rounds)
 
     def require(self, least: int, purpose: str) -> None:
         """Fail clearly when fewer rounds were heard than an attack can work with."""
@@ -135,33 +137,6 @@ class Rounds(Knowledge):
                 f"{len(self)} round(s) were heard but {purpose} needs at least {least}; record "
                 "more rounds"
             )
-
-
-class Messages(Rounds):
-    """What one client was sent and what it returned, round by round: a `Link` of models, or the
-    `Releases` of a program that trains no network. ``weights``: the record counts that the client
-    reported (NaN where it reported none)."""
-
-    name: ClassVar[str] = "individual messages"
-    weights: NDArray[np.float64]
-
-
-class SummedMessages(Rounds):
-    """The same, added up over clients: `Sums` of updates, or `SummedReleases`."""
-
-    name: ClassVar[str] = "sums of messages"
-
-
-class Training(Knowledge):
-    """What clients do with what they are sent: `LocalTraining` of a network, or a `ClientProgram`.
-
-    ``program``: a recipe, or another program."""
-
-    name: ClassVar[str] = "what clients do"
-    program: Recipe | Program
-
-    def content(self) -> Any:
-        return self.program.model_dump(mode="json")
 
 
 @cache
@@ -239,29 +214,30 @@ def write(recorder: SideWriter, piece: Piece, target: str = "") -> None:
         recorder.side(found.__name__, content, target)
 
 
-def recipe_of(recording: Recording) -> Recipe | None:
-    """The training recipe that the recording carries, if any; it is validated once."""
-    if "recipe" not in recording.shared:
-        content = recording.side("LocalTraining")
-        try:
-            made = None if content is None else Recipe.model_validate(content)
-        except ValidationError as error:
-            words = first_error(error)
-            raise FixRecording(f"{recording.path}: training recipe: {words}") from error
-        recording.shared["recipe"] = made
-    found: Recipe | None = recording.shared["recipe"]
+def program_in(recording: Recording) -> Recipe | Program | None:
+    """What every participant is told that clients do: a recipe of a network's training, or another
+    program. It is validated once."""
+    if "program" not in recording.shared:
+        content = recording.side("ClientProgram")
+        recording.shared["program"] = None if content is None else _program(content, recording)
+    found: Recipe | Program | None = recording.shared["program"]
     return found
 
 
-def program_in(recording: Recording) -> Program | None:
-    """The program that the recording's clients run, if they train no network."""
-    content = recording.side("ClientProgram")
-    return None if content is None else program_of(content, recording.side_folder)
+def _program(content: Any, recording: Recording) -> Recipe | Program:
+    if isinstance(content, dict) and "settings" in content:
+        return program_of(content, recording.side_folder)
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        words = first_error(error)
+        raise FixRecording(f"{recording.path}: training recipe: {words}") from error
 
 
-def told_of(recording: Recording) -> Recipe | Program | None:
-    """What every participant is told of what clients do: a recipe, or a program."""
-    return recipe_of(recording) or program_in(recording)
+def recipe_of(recording: Recording) -> Recipe | None:
+    """The same where clients train a network."""
+    program = program_in(recording)
+    return program if isinstance(program, Recipe) else None
 
 
 def sealed(array: NDArray[Any]) -> NDArray[Any]:

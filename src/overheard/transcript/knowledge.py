@@ -23,33 +23,20 @@ from overheard.transcript.kind import (
     Disclosure,
     Held,
     Knowledge,
-    Messages,
     Rounds,
-    SummedMessages,
-    Training,
     kind,
     registered,
     sealed,
 )
 from overheard.transcript.target import JOINT, attribute, joined
-from overheard.transcript.traffic import (
-    Broadcast,
-    ClientProgram,
-    Link,
-    LocalTraining,
-    Releases,
-    RoundSum,
-    SummedReleases,
-    Sums,
-)
+from overheard.transcript.traffic import Broadcast, ClientProgram, Messages, RoundSum, Sums
 
 __all__ = [
     "BEHAVIOURS", "KINDS",
     "AppliedDefence", "AttributeDomain", "AttributePrior", "AuxiliaryData", "BatchOrder",
     "Broadcast", "CandidatePool", "ClientProgram", "EverybodysRecords", "GroupCounts", "Groups",
-    "InTheClear", "Labels", "Link", "LocalTraining", "Messages", "PublicRecords",
-    "Releases", "RoundSum", "ShardSize", "SummedMessages", "SummedReleases", "Sums",
-    "SuspectedBehaviour", "TargetRecord", "Training", "listens",
+    "InTheClear", "Labels", "Messages", "PublicRecords", "RoundSum", "ShardSize", "Sums",
+    "SuspectedBehaviour", "TargetRecord", "listens",
 ]  # fmt: skip
 
 

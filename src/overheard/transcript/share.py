@@ -20,8 +20,8 @@ from typing import Any
 from overheard.errors import FixConfig, FixRecording, ListenLonger
 from overheard.programs.records import Records
 from overheard.randomness import stream
-from overheard.transcript.kind import LABEL_COLUMN, Knowledge, kinds, recipe_of, told_of
-from overheard.transcript.knowledge import Link, LocalTraining, Sums
+from overheard.transcript.kind import LABEL_COLUMN, Knowledge, kinds, program_in
+from overheard.transcript.knowledge import ClientProgram, Messages, Sums
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
@@ -91,7 +91,7 @@ def share(
             if content:
                 recorder.side(name, content, key)
                 written.append(name)
-        if Link in threat.grants:
+        if Messages in threat.grants:
             _copy_rounds(recording, recorder, names)
         else:
             for entry, sent, total in recording.aggregates():
@@ -109,7 +109,7 @@ def _heard(recording: Recording, threat: Threat, wanted: tuple[str, ...]) -> tup
     for name in wanted:
         if name not in recording.clients:
             raise FixConfig(f"no client {name!r}; the clients are {', '.join(recording.clients)}")
-    if Link in threat.grants:
+    if Messages in threat.grants:
         if any(entry.aggregated for entry in recording.rounds):
             raise ListenLonger(
                 f"{recording.path} holds sums of updates only: there is no link to share; share "
@@ -130,8 +130,8 @@ def _heard(recording: Recording, threat: Threat, wanted: tuple[str, ...]) -> tup
 def _secrets(recording: Recording, asked: Target) -> set[str]:
     """The columns that other targets ask about; `LABEL_COLUMN` where labels are asked about."""
     others = {Target.parse(key) for key in recording.targets} - {asked}
-    recipe = told_of(recording)
-    found = {column for other in others for column in other.asked.hidden(other, recipe)}
+    program = program_in(recording)
+    found = {column for other in others for column in other.asked.hidden(other, program)}
     return found - set(asked.columns)
 
 
@@ -141,7 +141,7 @@ def _without(
     """A piece of knowledge without other secrets and other clients, and which secrets it held."""
     if kind.per_client:
         content = {c: piece for c, piece in content.items() if c in clients}
-    elif kind is LocalTraining and "own" in content:
+    elif kind is ClientProgram and "own" in content:
         own = {c: encoding for c, encoding in content["own"].items() if c in clients}
         content = {**content, "own": own}
     tables = isinstance(content, dict) and any(isinstance(t, Records) for t in content.values())
@@ -172,8 +172,8 @@ def _remarks(
             f"left out, as secrets of other targets: {', '.join(left_out)}. An attack that needs "
             "whole records does not run without them; --keep names one that may be known"
         )
-    recipe = recipe_of(recording)
-    random = recording.side("AppliedDefence") is not None or (recipe and recipe.private)
+    private = getattr(program_in(recording), "private", None)
+    random = recording.side("AppliedDefence") is not None or private
     if random and recording.seed is not None and abs(recording.seed) < GUESSABLE:
         said.append(
             f"the defence drew its noise from the seed {recording.seed}. It is not in the folder, "

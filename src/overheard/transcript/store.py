@@ -519,7 +519,7 @@ class Recording:
     @property
     def describes_itself(self) -> bool:
         """Whether it says what its clients do."""
-        return any(self.side(kind) is not None for kind in ("LocalTraining", "ClientProgram"))
+        return self.side("ClientProgram") is not None
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from overheard.transcript.kind import kinds
 
 @dataclass(frozen=True)
 class Threat:
-    """``grants`` says which messages are heard (`Link`: individual updates) and what is known.
+    """``grants`` says which messages are heard (`Messages`: of single clients) and what is known.
 
     ``isolates``: the adversary also acts, and sends a client its own model back.
     """
@@ -37,7 +37,6 @@ _AROUND: frozenset[type[Any]] = frozenset(
     {
         known.Broadcast,
         known.ClientProgram,
-        known.LocalTraining,
         known.AppliedDefence,
         known.PublicRecords,
         known.Labels,
@@ -48,8 +47,8 @@ _AROUND: frozenset[type[Any]] = frozenset(
         known.Groups,
     }
 )
-_LINKS = _AROUND | {known.Link, known.Releases}
-_SUMS = _AROUND | {known.Sums, known.SummedReleases, known.EverybodysRecords}
+_LINKS = _AROUND | {known.Messages}
+_SUMS = _AROUND | {known.Sums, known.EverybodysRecords}
 
 EAVESDROPPER = Threat(
     "eavesdropper",
@@ -111,4 +110,4 @@ def granting_named(threat: Threat, names: Iterable[str]) -> Threat:
 
 def who_grants(kind: type[Any]) -> list[str]:
     """Names of the shipped threat models that grant a kind of knowledge."""
-    return [t.name for t in THREATS.values() if any(issubclass(g, kind) for g in t.grants)]
+    return [t.name for t in THREATS.values() if kind in t.grants]

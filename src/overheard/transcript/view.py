@@ -17,7 +17,6 @@ import numpy as np
 
 from overheard.errors import (
     AttackFailed,
-    ChooseAnotherAttack,
     DeclareKnowledge,
     FixConfig,
     FixData,
@@ -27,13 +26,7 @@ from overheard.questions.question import question_named
 from overheard.randomness import stream
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.kind import EVERYBODY, Held, kinds, read
-from overheard.transcript.knowledge import (
-    ClientProgram,
-    InTheClear,
-    LocalTraining,
-    PublicRecords,
-    listens,
-)
+from overheard.transcript.knowledge import InTheClear, PublicRecords
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, Target
 from overheard.transcript.threat import Threat, who_grants
@@ -54,9 +47,8 @@ class View:
 
     def know(self, kind: type[K]) -> K:
         """The granted piece of knowledge of this type; an error if it was not declared."""
-        for holds, piece in self._knowledge.items():
-            if issubclass(holds, kind):
-                return piece  # type: ignore[no-any-return]
+        if kind in self._knowledge:
+            return self._knowledge[kind]  # type: ignore[no-any-return]
         held = ", ".join(sorted(k.__name__ for k in self._knowledge)) or "none"
         raise DeclareKnowledge(
             f"{kind.__name__} is not in this view (it holds: {held}); "
@@ -70,12 +62,12 @@ class View:
 
     def narrowed(self, kinds: Kinds) -> View:
         """The same messages with these kinds of knowledge only."""
-        kept = {k: v for k, v in self._knowledge.items() if issubclass(k, tuple(kinds))}
+        kept = {k: v for k, v in self._knowledge.items() if k in kinds}
         return replace(self, _knowledge=kept)
 
     def lacks(self, kinds: Iterable[type[Any]]) -> list[type[Any]]:
         """Those of the kinds that the view does not hold."""
-        return [k for k in kinds if not any(issubclass(holds, k) for holds in self._knowledge)]
+        return [kind for kind in kinds if kind not in self._knowledge]
 
     def knowing(self, *pieces: Any) -> View:
         """The same view with these pieces of knowledge in place of those of their kinds."""
@@ -108,7 +100,6 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
     and which threat model would grant it. `AttackFailed`: what it returns is no answer to its
     question.
     """
-    _check_applies(attack, view)
     missing = view.lacks(attack.needs)
     if missing:
         wanted = ", ".join(sorted(k.__name__ for k in missing))
@@ -140,27 +131,6 @@ def _answer(attack: Attack, guess: Any, view: View) -> Any:
                 f"attack {attack.name!r} answers for {answered} records, not for {records}"
             )
     return guess
-
-
-def _check_applies(attack: Attack, view: View) -> None:
-    """Refuse an attack on networks where clients run another program, and one that takes updates
-    for sums of gradients where they are not."""
-    if LocalTraining not in attack.needs:
-        return
-    if ClientProgram in view.kinds:
-        family = view.know(ClientProgram).program.family
-        raise ChooseAnotherAttack(
-            f"attacks networks; these clients run the program {family!r}: choose an attack on any "
-            "program, which `overheard attacks` lists"
-        )
-    if not listens(attack.needs) or LocalTraining not in view.kinds:
-        return
-    recipe = view.know(LocalTraining).recipe
-    if not recipe.plain:
-        raise ChooseAnotherAttack(
-            f"reads updates of plain gradient steps; these clients train with "
-            f"{recipe.optimiser.name!r} and its settings, or clip their gradients"
-        )
 
 
 def observe(recording: Recording, threat: Threat, target: Target, client: str) -> View:

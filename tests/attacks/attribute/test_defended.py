@@ -11,7 +11,7 @@ from federations import digits
 from overheard.attacks.attribute import MaxEntropy
 from overheard.data.bundled import VICTIM
 from overheard.evaluation.metrics import attribute_hits
-from overheard.transcript.knowledge import AppliedDefence, Link
+from overheard.transcript.knowledge import AppliedDefence, Messages
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch, observe
@@ -32,9 +32,9 @@ def attack(tmp_path_factory):
         recording = digits(path, model, victim=200, defence=defence, rounds=rounds)
         threat = EAVESDROPPER if told else EAVESDROPPER.without(AppliedDefence)
         view = observe(recording, threat, attribute(COLUMN), VICTIM)
-        norm = float(np.linalg.norm(view.know(Link).updates()[0]))
+        norm = float(np.linalg.norm(view.know(Messages).updates()[0]))
         guess = launch(MaxEntropy(), view, 0)
-        return guess, recording.truth()[VICTIM][COLUMN], norm, view.know(Link).sent.shape[1]
+        return guess, recording.truth()[VICTIM][COLUMN], norm, view.know(Messages).sent.shape[1]
 
     return make
 

@@ -27,9 +27,9 @@ from overheard.programs.recipe import Dense
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import (
     AttributeDomain,
+    ClientProgram,
     Labels,
-    Link,
-    LocalTraining,
+    Messages,
     PublicRecords,
 )
 from overheard.transcript.target import attribute
@@ -82,10 +82,10 @@ def exact_view(public, secret, labels, rounds=None, seed=0):
     sent = np.random.default_rng(seed).normal(size=(rounds or d + 3, d))
     gradient = np.stack([network(recipe).rows(t, inputs, labels).explicit().mean(0) for t in sent])
     numbers = np.arange(len(sent))
-    link = Link("model", numbers, sent, sent - 0.05 * gradient, np.full(len(sent), len(labels)))
+    link = Messages("model", numbers, sent, sent - 0.05 * gradient, np.full(len(sent), len(labels)))
     knowledge = {
-        Link: link,
-        LocalTraining: LocalTraining(recipe),
+        Messages: link,
+        ClientProgram: ClientProgram(recipe),
         PublicRecords: PublicRecords(Records(table)),
         Labels: Labels(labels),
         AttributeDomain: AttributeDomain(asked, (0.0, 1.0)),
@@ -131,7 +131,7 @@ def test_every_model_is_attacked_by_algorithm_3(rng, attack, model_of):
     secret = (rng.random(50) < 0.3).astype(float)
     labels = public @ rng.normal(size=3) + 0.4 * secret + rng.normal(size=50)
     view, _, _ = exact_view(public, secret, labels)
-    theta = model_of(view.know(Link), (np.column_stack([public, secret]), labels))
+    theta = model_of(view.know(Messages), (np.column_stack([public, secret]), labels))
     guess = launch(attack, view, 0)
     solved = (labels - public @ theta[:3]) / theta[3]
     ones = np.argsort(solved)[::-1][: int(secret.sum())]
@@ -146,7 +146,7 @@ def test_algorithm_4_where_the_ones_cannot_be_counted(federate, training):
     recording = federate(**training)
     view = observe(recording, EAVESDROPPER, attribute("s"), "0")
     guess = launch(ModelBasedGlobal(), view, 0)
-    theta = view.know(Link).sent[-1].astype(float)
+    theta = view.know(Messages).sent[-1].astype(float)
     assert np.array_equal(guess.choice(), algorithm_4(view, theta).choice())
 
 

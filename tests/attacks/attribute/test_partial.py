@@ -22,9 +22,9 @@ from overheard.programs.records import Records, encode
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AuxiliaryData,
+    ClientProgram,
     Labels,
-    Link,
-    LocalTraining,
+    Messages,
     PublicRecords,
 )
 from overheard.transcript.store import Recording
@@ -66,7 +66,7 @@ def test_known_records_decoded_against_the_unknown_rest(federate):
 def test_what_does_not_fit_is_refused(federate, attack, known, error, why):
     view, _ = look(federate(WIDE, people=30, **ONE))
     with pytest.raises(error, match=why):
-        launch(attack, view.knowing(known(view.know(Link))), 0)
+        launch(attack, view.knowing(known(view.know(Messages))), 0)
 
 
 def test_labels_need_not_be_known(federate):
@@ -122,7 +122,7 @@ def test_one_value_is_nothing_to_infer(values):
 def test_updates_that_no_pairs_explain_are_flagged(federate: Any) -> None:
     recording = federate({"name": "logistic"}, people=40, columns=6, rounds=2, participation=1.0)
     view = observe(recording, EAVESDROPPER, attribute("s"), "0")
-    link = view.know(Link)
+    link = view.know(Messages)
     strange = replace(link, returned=(link.sent + 3 * link.updates()).astype(np.float32))
     guess = launch(MaxEntropy(labels=False), view.knowing(strange), 0)
     assert "flag" in guess.diagnostics
@@ -137,7 +137,7 @@ def view(federate):
 
 def test_missing_columns_come_from_donors_with_the_value(view):
     """A donor is an auxiliary record of that value: each completion's missing cells are one's."""
-    others, recipe = view.know(AuxiliaryData), view.know(LocalTraining).recipe
+    others, recipe = view.know(AuxiliaryData), view.know(ClientProgram).recipe
     records = view.know(PublicRecords).records.without("x4", "x5")
     way = imagined(view.knowing(PublicRecords(records)), 0, np.random.default_rng(0))
     assert not way.exact

@@ -22,7 +22,13 @@ from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
 from overheard.programs.records import Records, encode
 from overheard.transcript.kind import recipe_of
-from overheard.transcript.knowledge import AuxiliaryData, Labels, Link, LocalTraining, PublicRecords
+from overheard.transcript.knowledge import (
+    AuxiliaryData,
+    ClientProgram,
+    Labels,
+    Messages,
+    PublicRecords,
+)
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
@@ -159,7 +165,7 @@ def test_equation_2_of_more_than_two_values(federate: Any) -> None:
     problem = gm.matching(view)
     assert problem.candidates.shape[0] == 4
     rows = np.random.default_rng(0).dirichlet(np.ones(4), size=12)
-    recipe, truth = view.know(LocalTraining).recipe, recording.truth()["0"]
+    recipe, truth = view.know(ClientProgram).recipe, recording.truth()["0"]
     records = Records({**truth.columns, "s": rows @ np.arange(1.0, 5.0)})
     inputs = torch.from_numpy(encode(recipe.encoding, records))
     labels = torch.from_numpy(recipe.target.encode(records))
@@ -200,7 +206,7 @@ def view(tmp_path: Path) -> View:
 
 
 def test_statistics_agree_with_a_slow_twin(view: View) -> None:
-    recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+    recipe, link = view.know(ClientProgram).recipe, view.know(Messages)
     labels = recipe.target.encode_values(view.know(Labels).values)
     matrices = gm.matrices_of(view, 6)
     assert matrices.shape == (5, 2, 60, 6)

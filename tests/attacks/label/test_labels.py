@@ -17,10 +17,10 @@ from overheard.programs.records import Records
 from overheard.transcript.guess import LabelValues
 from overheard.transcript.knowledge import (
     AuxiliaryData,
+    ClientProgram,
     GroupCounts,
     Groups,
-    Link,
-    LocalTraining,
+    Messages,
     PublicRecords,
 )
 from overheard.transcript.target import LABEL
@@ -93,7 +93,7 @@ def test_single_record_says_why_not(hire):
     with pytest.raises(ChooseAnotherAttack, match="for one record; the client has"):
         launch(attack, look(hire()), 0)
     view = look(hire(people=1, outside=0, group="", change=four))
-    link = view.know(Link)
+    link = view.know(Messages)
     still = replace(link, returned=np.zeros_like(link.returned))
     with pytest.raises(ChooseAnotherAttack, match="already predicts"):
         launch(attack, view.knowing(still), 0)
@@ -189,7 +189,7 @@ def test_a_group_that_the_client_lacks(hire):
 
 def test_tikhonov_solves_the_penalised_problem(hire):
     view = look(hire(), threat=KNOWING)
-    layer = last_layer(view, view.know(LocalTraining).recipe)
+    layer = last_layer(view, view.know(ClientProgram).recipe)
     a, t = layer.matrix, layer.total
     for strength in (0.0, 0.01, 1.0):
         penalty = (strength * np.linalg.norm(a, 2)) ** 2 * np.eye(a.shape[1])
@@ -242,7 +242,7 @@ def test_auxiliary_data_that_do_not_fit(hire, name):
 
 def test_without_any_count_of_records(hire):
     view = look(hire())
-    silent = replace(view.know(Link), weights=np.array([np.nan]))
+    silent = replace(view.know(Messages), weights=np.array([np.nan]))
     with pytest.raises(ChooseAnotherAttack, match="GroupCounts"):
         launch(BayesGroups(), view.knowing(silent), 0)
     with_counts = look(hire(), threat=KNOWING).knowing(silent)

@@ -12,7 +12,7 @@ from overheard.attacks import attack_named
 from overheard.errors import ChooseAnotherAttack
 from overheard.evaluation.audit import audit
 from overheard.programs.records import Records
-from overheard.transcript.knowledge import Labels, Releases
+from overheard.transcript.knowledge import Labels, Messages
 from overheard.transcript.target import LABEL, LOCAL_MODEL, attribute, membership
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch, observe
@@ -59,7 +59,7 @@ def test_what_is_certain_is_right_and_grows_with_the_rounds(tmp_path):
     view = observe(made, EAVESDROPPER, attribute("s"), "0")
     for rounds in (1, 2, 4, 16):
         guess = launch(
-            attack_named("max_entropy"), view.knowing(view.know(Releases).first(rounds)), 0
+            attack_named("max_entropy"), view.knowing(view.know(Messages).first(rounds)), 0
         )
         sure = guess.probabilities.max(axis=1) > 0.99
         assert (guess.choice() == truth)[sure].all()

@@ -18,7 +18,7 @@ from overheard.programs.families.xgboost import MODEL, Trees, read_exchanges
 from overheard.programs.program import Candidates, Exchange, program_of
 from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
-from overheard.transcript.knowledge import Releases
+from overheard.transcript.knowledge import Messages
 from overheard.transcript.target import attribute, joined
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch, observe
@@ -56,7 +56,7 @@ def test_one_client_after_the_other(tmp_path):
 def test_placebo_of_other_clients_trees(federation):
     """The trees of other people say nothing, and the decoder says that it has been misled."""
     mine = observe(federation, EAVESDROPPER, attribute("s"), "0")
-    theirs = observe(federation, EAVESDROPPER, attribute("s"), "1").know(Releases)
+    theirs = observe(federation, EAVESDROPPER, attribute("s"), "1").know(Messages)
     guess = launch(attack_named("max_entropy"), mine.knowing(theirs), 0)
     truth = federation.truth()["0"]["s"]
     majority = max(truth.mean(), 1 - truth.mean())
@@ -165,7 +165,7 @@ def test_descriptions_that_contradict_themselves_are_refused(federation):
 
 
 def test_rounds_without_an_answer_are_left_out(federation):
-    observed = observe(federation, EAVESDROPPER, attribute("s"), "0").know(Releases).exchanges
+    observed = observe(federation, EAVESDROPPER, attribute("s"), "0").know(Messages).exchanges
     nothing = dataclasses.replace(observed[1], returned={MODEL: np.zeros(0, dtype=np.uint8)})
     assert len(read_exchanges([observed[0], nothing, observed[2]])) == 2
     assert isinstance(federation.truth()["0"], Records)
@@ -189,7 +189,7 @@ def test_a_model_that_is_none_is_refused_and_nothing_is_written(tmp_path, monkey
 
 
 def test_trees_of_other_classes_than_the_models_are_refused(federation):
-    (_, one, *_) = observe(federation, EAVESDROPPER, attribute("s"), "0").know(Releases).exchanges
+    (_, one, *_) = observe(federation, EAVESDROPPER, attribute("s"), "0").know(Messages).exchanges
     classes = Path(__file__).parents[2] / "fuzz" / "corpus" / "trees" / "classes.json"
     other = {MODEL: np.frombuffer(classes.read_bytes(), dtype=np.uint8)}
     with pytest.raises(FixRecording, match="other classes"):

@@ -38,7 +38,7 @@ from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import AttributeValues, certain
-from overheard.transcript.knowledge import AttributeDomain, Link, LocalTraining
+from overheard.transcript.knowledge import AttributeDomain, ClientProgram, Messages
 from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
@@ -51,7 +51,7 @@ def algorithm_3(view: View, theta: Array | None = None) -> AttributeValues:
     cannot be counted (several local steps), s is rounded to the nearer value, as the paper says
     before it counts: on a linear model this is Algorithm 4.
     """
-    recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
+    recipe, domain = view.know(ClientProgram).plain_recipe, view.know(AttributeDomain)
     places = recipe.encoding.inputs_of_all(domain.columns)
     if len(domain.values) != 2 or len(places) != 1:
         raise ChooseAnotherAttack(
@@ -59,7 +59,7 @@ def algorithm_3(view: View, theta: Array | None = None) -> AttributeValues:
             "Algorithm 3 is for two values in one input"
         )
     # line 1: the local model (xu2021, Observation 1)
-    fit, position = affine_map(view.know(Link), recipe), places[0]
+    fit, position = affine_map(view.know(Messages), recipe), places[0]
     theta = fit.estimate if theta is None else theta
     # line 2: rho, the share of ones
     candidates, labels = guess_points(view), true_labels(view)
@@ -100,7 +100,7 @@ def share_of_ones(recipe: Recipe, W: Array, position: int, low: float, high: flo
 
 def algorithm_4(view: View, theta: Array) -> AttributeValues:
     """Line 2 of Algorithm 4 for all records and values at once."""
-    recipe, values = view.know(LocalTraining).recipe, view.know(AttributeDomain).values
+    recipe, values = view.know(ClientProgram).plain_recipe, view.know(AttributeDomain).values
     predicted, loss = network(recipe).predict(theta, guess_points(view)), loss_named(recipe.loss)
     wanted = true_labels(view)[:, None]
     if loss.classes:  # F gives probabilities where the target is a class
@@ -159,7 +159,7 @@ class ModelBasedLocal(ModelBased):
     learned_map: LearnedMap = field(default_factory=LearnedMap)
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        recipe = view.know(LocalTraining).recipe
+        recipe = view.know(ClientProgram).plain_recipe
         exact = recipe.linear_least_squares and recipe.full_batch
         reconstruct = ExactLinear() if exact else self.learned_map
         return infer(view, reconstruct(view, rng).parameters)
@@ -177,7 +177,7 @@ class ModelBasedGlobal(ModelBased):
     name: ClassVar[str] = "model_based_global"
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        return infer(view, view.know(Link).sent[-1].astype(np.float64))
+        return infer(view, view.know(Messages).of_network().sent[-1].astype(np.float64))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,13 @@ from overheard.attacks.label import Outside, gradients, output_rows, outside
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import GroupMeans, LabelValues
-from overheard.transcript.knowledge import AuxiliaryData, GroupCounts, Groups, Link, LocalTraining
+from overheard.transcript.knowledge import (
+    AuxiliaryData,
+    ClientProgram,
+    GroupCounts,
+    Groups,
+    Messages,
+)
 from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
@@ -42,7 +48,7 @@ class GroupMeansPinv:
     name: ClassVar[str] = "group_means_pinv"
     paper: ClassVar[str] = "leprovost2023"
     question: ClassVar[str] = "label"
-    needs: ClassVar[Kinds] = frozenset({Link, LocalTraining, AuxiliaryData, Groups})
+    needs: ClassVar[Kinds] = frozenset({Messages, ClientProgram, AuxiliaryData, Groups})
     uses: ClassVar[Kinds] = frozenset({GroupCounts})
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
@@ -98,7 +104,7 @@ def last_layer(view: View, recipe: Recipe) -> LastLayer:
     if recipe.model.linear:
         raise ChooseAnotherAttack("needs a hidden layer: the last layer's inputs are its features")
     known = outside(view, recipe)
-    observed = gradients(view.know(Link), recipe)
+    observed = gradients(view.know(Messages), recipe)
     outputs, rows = output_rows(recipe, observed.models[-1], known.inputs)
     last = rows.output_layer
     ones = np.ones((len(known.labels), int(last.bias)))
@@ -134,7 +140,7 @@ def calibrated(layer: LastLayer, draws: int, rng: np.random.Generator) -> float:
 def solved(view: View, draws: int, rng: np.random.Generator) -> GroupMeans:
     """The means in the label's own units, regularised as so many simulated clients ask for; these
     methods claim no uncertainty."""
-    recipe = view.know(LocalTraining).recipe
+    recipe = view.know(ClientProgram).plain_recipe
     layer = last_layer(view, recipe)
     strength = calibrated(layer, draws, rng) if draws else 0.0
     means = layer.solve(layer.total[None], np.array([strength]))[0, 0]
@@ -154,10 +160,10 @@ class SingleRecord:
     name: ClassVar[str] = "single_record"
     paper: ClassVar[str] = "leprovost2023"
     question: ClassVar[str] = "label"
-    needs: ClassVar[Kinds] = frozenset({Link, LocalTraining})
+    needs: ClassVar[Kinds] = frozenset({Messages, ClientProgram})
 
     def __call__(self, view: View, rng: np.random.Generator) -> LabelValues:
-        recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+        recipe, link = view.know(ClientProgram).plain_recipe, view.know(Messages)
         observed = gradients(link, recipe)
         shape = output_rows(recipe, observed.models[0], np.zeros((1, recipe.model.inputs)))[1]
         last = shape.output_layer

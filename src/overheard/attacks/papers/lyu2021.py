@@ -43,9 +43,9 @@ from overheard.transcript.knowledge import (
     AttributePrior,
     AuxiliaryData,
     CandidatePool,
+    ClientProgram,
     Labels,
-    Link,
-    LocalTraining,
+    Messages,
     PublicRecords,
 )
 from overheard.transcript.view import Kinds, View
@@ -53,7 +53,7 @@ from overheard.transcript.view import Kinds, View
 if TYPE_CHECKING:
     from torch import Tensor
 
-NEEDS = Kinds({Link, LocalTraining, PublicRecords, Labels, AttributeDomain})
+NEEDS = Kinds({Messages, ClientProgram, PublicRecords, Labels, AttributeDomain})
 Array = NDArray[np.float64]
 Rounds = NDArray[np.int64]
 Choices = list[Rounds]
@@ -98,13 +98,13 @@ class Matching:
 
 def guess_points(view: View) -> Array:
     """Every record's inputs (K, m, d) under each value of the attribute."""
-    recipe, records = view.know(LocalTraining).recipe, view.know(PublicRecords).records
+    recipe, records = view.know(ClientProgram).plain_recipe, view.know(PublicRecords).records
     return encode_each(recipe.encoding, records, view.know(AttributeDomain).settings)
 
 
 def true_labels(view: View) -> Array:
     """Every record's label (m,) as the loss takes it."""
-    return view.know(LocalTraining).recipe.target.encode_values(view.know(Labels).values)
+    return view.know(ClientProgram).plain_recipe.target.encode_values(view.know(Labels).values)
 
 
 def matching(view: View) -> Matching:
@@ -112,7 +112,8 @@ def matching(view: View) -> Matching:
     with needs("torch"):
         import torch
 
-    recipe, link, candidates = view.know(LocalTraining).recipe, view.know(Link), guess_points(view)
+    recipe, candidates = view.know(ClientProgram).plain_recipe, guess_points(view)
+    link = view.know(Messages)
     labels = torch.from_numpy(true_labels(view)) if Labels in view.kinds else None
     if labels is None and not recipe.target.classes:
         raise ChooseAnotherAttack(
@@ -205,7 +206,7 @@ def reconstruct(
     objective, best = min(tried, key=lambda one: one[0])
     values, labels = problem.view.know(AttributeDomain).values, None
     if len(best) > 1:
-        classes = problem.view.know(LocalTraining).recipe.target.classes
+        classes = problem.view.know(ClientProgram).plain_recipe.target.classes
         likeliest = best[1].argmax(dim=1).numpy()
         labels = AttributeValues(certain(likeliest, classes), classes, claims=False)
     shares, told = best[0].numpy(), {"objective": objective}
@@ -227,7 +228,7 @@ def start_of(problem: Matching, rng: np.random.Generator, label_prior_known: boo
     attribute = logits(values, prior_shares(view) if granted else None)
     if problem.labels is not None:
         return (attribute,)
-    target, shares = view.know(LocalTraining).recipe.target, None
+    target, shares = view.know(ClientProgram).plain_recipe.target, None
     if label_prior_known:
         if AuxiliaryData not in view.kinds:
             raise ChooseAnotherAttack(
@@ -275,7 +276,7 @@ class CosMatching(AttributeSearch):
     expected: bool = False
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        observed = len(view.know(Link))
+        observed = len(view.know(Messages))
         return self.matched(view, [phase(observed, name) for name in self.phases], rng)
 
     def matched(self, view: View, options: Choices, rng: np.random.Generator) -> AttributeValues:
@@ -318,7 +319,7 @@ class GradientVarianceGmm:
     name: ClassVar[str] = "gradient_variance_gmm"
     paper: ClassVar[str] = "lyu2021"
     question: ClassVar[str] = "membership"
-    needs: ClassVar[Kinds] = frozenset({Link, LocalTraining, CandidatePool})
+    needs: ClassVar[Kinds] = frozenset({Messages, ClientProgram, CandidatePool})
     uses: ClassVar[Kinds] = frozenset({AttributeDomain, AttributePrior})
 
     then: CosMatching | None = None
@@ -327,7 +328,7 @@ class GradientVarianceGmm:
     def __call__(self, view: View, rng: np.random.Generator) -> Membership:
         from sklearn.mixture import GaussianMixture
 
-        recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+        recipe, link = view.know(ClientProgram).plain_recipe, view.know(Messages)
         known, settings = pool_of(view)
         labels = recipe.target.encode_values(known[recipe.target.column])
         model = returned_models(link, recipe)[-1]
@@ -357,7 +358,7 @@ class GradientVarianceGmm:
         return Membership(p, attribute, told)
 
 
-def returned_models(link: Link, recipe: Recipe) -> Array:
+def returned_models(link: Messages, recipe: Recipe) -> Array:
     """The models (T, P) after the client's steps: returned, or one step along its gradient."""
     rate = recipe.learning_rate if link.gradients else 1.0
     return np.asarray(link.sent.astype(np.float64) - rate * link.updates())
@@ -482,7 +483,7 @@ class Gumbel(AttributeSearch):
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         search = CosMatching((), (self.temperature,), self.steps, self.rate)
-        return search.matched(view, grid(len(view.know(Link)), self.last, self.step), rng)
+        return search.matched(view, grid(len(view.know(Messages)), self.last, self.step), rng)
 
 
 @dataclass(frozen=True)
@@ -514,7 +515,7 @@ def matrices_of(view: View, epochs: int) -> Array:
     was the label predicted (1 or 0), its probability, the loss, the norm of the last layer's
     gradient, and the sum of that gradient over the weights that lead to the true label (which is
     negative)."""
-    recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+    recipe, link = view.know(ClientProgram).plain_recipe, view.know(Messages)
     if not recipe.target.classes:
         raise ChooseAnotherAttack(
             "counts predicted classes and their probabilities; here the label is a number"

@@ -21,7 +21,7 @@ from overheard.decoding.local_optimum import LocalOptimum, decode_least_squares
 from overheard.errors import ChooseAnotherAttack, needs
 from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import LocalModel
-from overheard.transcript.knowledge import Link, LocalTraining
+from overheard.transcript.knowledge import ClientProgram, Messages
 from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
@@ -41,11 +41,11 @@ class ExactLinear:
     name: ClassVar[str] = "exact_linear"
     paper: ClassVar[str] = "xu2021"
     question: ClassVar[str] = "local_model"
-    needs: ClassVar[Kinds] = frozenset({Link, LocalTraining})
+    needs: ClassVar[Kinds] = frozenset({Messages, ClientProgram})
 
     def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
-        link = view.know(Link)
-        fit = affine_map(link, view.know(LocalTraining).recipe)
+        link = view.know(Messages)
+        fit = affine_map(link, view.know(ClientProgram).plain_recipe)
         size = len(fit.estimate)
         known = f"{fit.identified} of {size} directions are identified"
         missing = fit.identified + fit.flat < size
@@ -64,7 +64,7 @@ class ExactLinear:
         return LocalModel(fit.estimate, fit.estimate_sd, fit.identified, diagnostics)
 
 
-def affine_map(link: Link, recipe: Recipe) -> LocalOptimum:
+def affine_map(link: Messages, recipe: Recipe) -> LocalOptimum:
     """The client's update map, for federations in which it is affine."""
     if not recipe.linear_least_squares:
         raise ChooseAnotherAttack("works for linear least squares only; this model is not")
@@ -94,7 +94,7 @@ class LearnedMap:
     name: ClassVar[str] = "learned_map"
     paper: ClassVar[str] = "xu2021"
     question: ClassVar[str] = "local_model"
-    needs: ClassVar[Kinds] = frozenset({Link})
+    needs: ClassVar[Kinds] = frozenset({Messages})
     slow: ClassVar[bool] = True
 
     hidden: int = 1000
@@ -105,7 +105,7 @@ class LearnedMap:
     rounds: int = 300
 
     def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
-        link = view.know(Link)
+        link = view.know(Messages).of_network()
         if link.sent.shape[1] > MOST_PARAMETERS:
             raise ChooseAnotherAttack(
                 f"a map of {link.sent.shape[1]} parameters is too large; at most {MOST_PARAMETERS}"
