@@ -14,6 +14,7 @@ import pytest
 from federations import GROUPS, summed
 from generated import by_class
 from torch import nn
+from trainings import trusted_module
 
 from overheard.attacks.attribute import CandidateDecode, MaxEntropy
 from overheard.attacks.label import BayesGroups, LinearDecode
@@ -22,9 +23,8 @@ from overheard.attacks.papers.lyu2021 import CosMatching, Statistics
 from overheard.attacks.partial import PartialDecode
 from overheard.attacks.sums import SumDecode
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs import trusted
 from overheard.programs.networks import initial
-from overheard.programs.recipe import LeNet, Module, PrivateSteps, Recipe, Target
+from overheard.programs.recipe import LeNet, PrivateSteps, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled, encode
 from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import (
@@ -58,12 +58,7 @@ def as_module(monkeypatch: pytest.MonkeyPatch) -> Any:
             first = nn.Linear(sizes[0], sizes[1])
             return nn.Sequential(first, nn.Tanh(), last(sizes[1], sizes[2]))
 
-        monkeypatch.setattr(trusted, "imported", lambda name: make)
-        monkeypatch.setattr(trusted, "_TRUSTED", {"here:make"})
-        layout = tuple((n, tuple(p.shape)) for n, p in make().named_parameters())
-        module = Module(
-            factory="here:make", inputs=dense.inputs, outputs=dense.outputs, parameters=layout
-        )
+        module = trusted_module(monkeypatch, make, dense.inputs, dense.outputs)
         return view.knowing(LocalTraining(recipe.model_copy(update={"model": module})))
 
     return changed

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from federations import FAMILIES, observed, score
+from federations import ADAM, FAMILIES, MOMENTUM, observed, score
 
 import overheard
 from overheard.attacks.attribute import MaxEntropy
@@ -24,8 +24,6 @@ pytestmark = pytest.mark.slow
 
 NETWORK = {"name": "mlp", "hidden": [48]}
 SMALL = {"clients": 2, "people": 60, "columns": 8, "rounds": 2, "participation": 1.0}
-MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02}
-ADAM = {"optimiser": {"name": "adam"}, "learning_rate": 0.005}
 ATTRIBUTE = FAMILIES["attributes, linear"]
 Federate = Callable[..., Recording]
 

@@ -196,6 +196,8 @@ STATISTICS = {
     "bins": CUTS,
 }
 TREES = {"name": "xgboost", "objective": "reg:squarederror", "max_depth": 4}
+MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02}
+ADAM = {"optimiser": {"name": "adam"}, "learning_rate": 0.005}
 GROUPS = {"attributes": [], "label": True, "group": "s", "auxiliary": 200}
 FAMILIES = {
     "models": Family(
