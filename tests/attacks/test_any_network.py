@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import GROUPS, summed
+from federations import GROUPS, summed, view_of
 from generated import by_class
 from torch import nn
+from trainings import trusted_module
 
 from overheard.attacks.attribute import CandidateDecode, MaxEntropy
 from overheard.attacks.label import BayesGroups, LinearDecode
@@ -22,9 +23,8 @@ from overheard.attacks.papers.lyu2021 import CosMatching, Statistics
 from overheard.attacks.partial import PartialDecode
 from overheard.attacks.sums import SumDecode
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs import trusted
 from overheard.programs.networks import initial
-from overheard.programs.recipe import LeNet, Module, PrivateSteps, Recipe, Target
+from overheard.programs.recipe import LeNet, PrivateSteps, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled, encode
 from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import (
@@ -36,7 +36,7 @@ from overheard.transcript.knowledge import (
     PublicRecords,
 )
 from overheard.transcript.target import LABEL, attribute, membership
-from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
+from overheard.transcript.threat import SECURE_SERVER, SERVER
 from overheard.transcript.view import View, launch, observe
 
 pytestmark = pytest.mark.slow
@@ -58,12 +58,7 @@ def as_module(monkeypatch: pytest.MonkeyPatch) -> Any:
             first = nn.Linear(sizes[0], sizes[1])
             return nn.Sequential(first, nn.Tanh(), last(sizes[1], sizes[2]))
 
-        monkeypatch.setattr(trusted, "imported", lambda name: make)
-        monkeypatch.setattr(trusted, "_TRUSTED", {"here:make"})
-        layout = tuple((n, tuple(p.shape)) for n, p in make().named_parameters())
-        module = Module(
-            factory="here:make", inputs=dense.inputs, outputs=dense.outputs, parameters=layout
-        )
+        module = trusted_module(monkeypatch, make, dense.inputs, dense.outputs)
         return view.knowing(ClientProgram(recipe.model_copy(update={"model": module})))
 
     return changed
@@ -103,7 +98,7 @@ def test_a_module_is_read_as_its_dense_twin(
 
 
 def test_what_needs_a_dense_last_layer_says_so(federate: Any, as_module: Any) -> None:
-    view = observe(federate(MLP, change=by_class, **ONE), SERVER, attribute("s"), "0")
+    view = view_of(federate(MLP, change=by_class, **ONE), threat=SERVER)
     with pytest.raises(ChooseAnotherAttack, match="a last layer that is dense"):
         launch(Statistics(), as_module(view, last=WithoutKernel), 0)
 
@@ -113,7 +108,7 @@ def test_known_records_against_an_unknown_rest(federate: Any, as_module: Any) ->
     sharp than a dense layer's, and still far above the commonest value, 0.6."""
     settings = {**ONE, "people": 80, "columns": 12, "audit": {"coverage": 0.9}}
     recording = federate({**MLP, "hidden": [48]}, **settings)
-    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    view = view_of(recording)
     secret = recording.truth()["0"]["s"][:72]
     guess = launch(PartialDecode(), as_module(view), 0)
     assert (guess.choice() == secret).mean() >= 0.75
@@ -122,7 +117,7 @@ def test_known_records_against_an_unknown_rest(federate: Any, as_module: Any) ->
 def test_sums(tmp_path: Path, as_module: Any) -> None:
     recording = summed(tmp_path / "run", model=MLP, victim=20, participants=3, rounds=2)
     threat = SECURE_SERVER.granting(EverybodysRecords)
-    view = observe(recording, threat, attribute("c043"), recording.clients[0])
+    view = view_of(recording, "attribute.c043", threat=threat)
     the_same(SumDecode(), view, as_module)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import FAMILIES, observed, score
+from federations import ADAM, FAMILIES, MOMENTUM, observed, score
 from torch import nn
+from trainings import trusted_module
 
 from overheard import attacks
 from overheard.attacks import several_steps
@@ -17,7 +18,6 @@ from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dataset import Dataset
 from overheard.decoding.max_entropy import Posterior
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs import trusted
 from overheard.programs.recipe import Sgd
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import ClientProgram, PublicRecords
@@ -28,8 +28,6 @@ pytestmark = pytest.mark.slow
 
 NETWORK = {"name": "mlp", "hidden": [32]}
 SMALL = {"clients": 2, "people": 40, "columns": 8, "rounds": 2, "participation": 1.0}
-MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02}
-ADAM = {"optimiser": {"name": "adam"}, "learning_rate": 0.005}
 Federate = Callable[..., Recording]
 ATTRIBUTE = FAMILIES["attributes, linear"]
 
@@ -44,24 +42,58 @@ def accuracy(recording: Recording, view: View, guess: Any) -> float:
     return float(score(recording, view, MaxEntropy(), guess).value)
 
 
+def normed() -> nn.Module:
+    return nn.Sequential(nn.Linear(9, 24), nn.LayerNorm(24), nn.GELU(), nn.Linear(24, 1))
+
+
+def batch_normed() -> nn.Module:
+    return nn.Sequential(nn.Linear(9, 48), nn.BatchNorm1d(48), nn.ReLU(), nn.Linear(48, 1))
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], dict[str, Any]]:
+    """A model made by a function of this file."""
+    return lambda make: {"name": "module", "factory": trusted_module(monkeypatch, make, 9).factory}
+
+
+def adam(rate: float, **settings: Any) -> dict[str, Any]:
+    return {"optimiser": {"name": "adam", **settings}, "learning_rate": rate}
+
+
+DECOUPLED = {"weight_decay": 0.1, "decoupled": True}
+FEW_EQUATIONS = {"people": 100, "columns": 6, "rounds": 1, "epochs": 5, "learning_rate": 0.2}
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("model", "settings"),
     [
-        {"epochs": 5},
-        {"epochs": 5, "algorithm": "fedprox", "proximal": 0.5},
-        {**MOMENTUM, "epochs": 4},
-        {**ADAM, "epochs": 5},
-        {
-            "optimiser": {"name": "adam", "weight_decay": 0.1, "decoupled": True},
-            "learning_rate": 0.01,
-            "epochs": 3,
-        },
-        {"clip_norm": 0.5, "epochs": 3},
+        *(
+            (NETWORK, settings)
+            for settings in (
+                {"epochs": 5},
+                {"epochs": 5, "algorithm": "fedprox", "proximal": 0.5},
+                {**MOMENTUM, "epochs": 4},
+                {**ADAM, "epochs": 5},
+                {**adam(0.01, **DECOUPLED), "epochs": 3},
+                {"clip_norm": 0.5, "epochs": 3},
+                # by how little one step falls short of the rate says how large the gradient is
+                adam(0.005, eps=1e-5),
+                adam(0.005, eps=1e-5, weight_decay=0.1),
+                adam(0.005, eps=1e-5, **DECOUPLED),
+            )
+        ),
+        (batch_normed, {}),
+        (batch_normed, {**MOMENTUM, "epochs": 2}),
+        # too small a network to tell: that every record is one of two candidates is needed too
+        ({"name": "mlp", "hidden": [8]}, FEW_EQUATIONS),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_without_chance_the_answer_is_proven(settings: dict[str, Any], federate: Federate) -> None:
-    recording = federate(NETWORK, **SMALL, **settings)
+def test_without_chance_the_answer_is_proven(
+    model: Any, settings: dict[str, Any], own: Any, federate: Federate
+) -> None:
+    model = own(model) if callable(model) else model
+    recording = federate(model, **{**SMALL, **settings})
     view = observed(ATTRIBUTE, recording)
     guess = decoded(view)
     assert guess.diagnostics["method"] == "replay"
@@ -98,19 +130,6 @@ def test_one_full_step_of_adam_is_answered_as_surely_as_rightly(federate: Federa
     right = guess.choice() == recording.truth()[view.client]["s"]
     assert right[sure > 0.99].all()
     assert abs(right.mean() - sure.mean()) < 0.1
-
-
-@pytest.mark.parametrize(
-    "decay", [{}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "decoupled": True}]
-)
-def test_one_step_of_adam_shows_its_gradient(decay: dict[str, Any], federate: Federate) -> None:
-    """By how little the step falls short of the rate says how large the gradient is: proven."""
-    rule = {"optimiser": {"name": "adam", "eps": 1e-5, **decay}, "learning_rate": 0.005}
-    recording = federate(NETWORK, **SMALL, **rule)
-    view = observed(ATTRIBUTE, recording)
-    guess = decoded(view)
-    assert guess.diagnostics["proven"] == "True"
-    assert accuracy(recording, view, guess) == 1.0
 
 
 @pytest.mark.parametrize(("simulated", "used"), [(0.99, 5), (0.8, 7)])
@@ -162,42 +181,17 @@ def test_other_records_than_the_clients_are_flagged(federate: Federate) -> None:
     assert decoded(view.knowing(PublicRecords(records.take(order)))).diagnostics["flag"]
 
 
-def normed() -> nn.Module:
-    return nn.Sequential(nn.Linear(9, 24), nn.LayerNorm(24), nn.GELU(), nn.Linear(24, 1))
-
-
-def batch_normed() -> nn.Module:
-    return nn.Sequential(nn.Linear(9, 48), nn.BatchNorm1d(48), nn.ReLU(), nn.Linear(48, 1))
-
-
-@pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
-    """A model made by a function of this file."""
-    monkeypatch.setattr(trusted, "imported", lambda factory: globals()[factory.split(":")[1]])
-    monkeypatch.setattr(trusted, "_TRUSTED", {"here:normed", "here:batch_normed"})
-    return lambda name: {"name": "module", "factory": f"here:{name}"}
-
-
 @pytest.mark.parametrize("settings", [MOMENTUM, {**MOMENTUM, "batch_size": 8}], ids=str)
 def test_any_module(settings: dict[str, Any], own: Any, federate: Federate) -> None:
-    recording = federate(own("normed"), **SMALL, **settings)
+    recording = federate(own(normed), **SMALL, **settings)
     view = observed(ATTRIBUTE, recording)
     guess = decoded(view)
     assert "flag" not in guess.diagnostics
     assert accuracy(recording, view, guess) >= 0.95
 
 
-@pytest.mark.parametrize("settings", [{}, {**MOMENTUM, "epochs": 2}], ids=str)
-def test_batch_normalisation(settings: dict[str, Any], own: Any, federate: Federate) -> None:
-    recording = federate(own("batch_normed"), **SMALL, **settings)
-    view = observed(ATTRIBUTE, recording)
-    guess = decoded(view)
-    assert guess.diagnostics["proven"] == "True"
-    assert accuracy(recording, view, guess) == 1.0
-
-
 def test_mini_batches_of_modules_that_mix_records_are_refused(own: Any, federate: Federate) -> None:
-    view = observed(ATTRIBUTE, federate(own("batch_normed"), **SMALL, **MOMENTUM, batch_size=8))
+    view = observed(ATTRIBUTE, federate(own(batch_normed), **SMALL, **MOMENTUM, batch_size=8))
     with pytest.raises(ChooseAnotherAttack, match="normalises over the batch"):
         decoded(view)
 
@@ -207,15 +201,3 @@ def test_who_reads_gradients_refuses_other_training(name: str, federate: Federat
     view = observed(ATTRIBUTE, federate(**SMALL, **ADAM))
     with pytest.raises(ChooseAnotherAttack, match="plain gradient steps"):
         decoded(view, name)
-
-
-def test_fewer_equations_than_records(federate: Federate) -> None:
-    """A network too small to tell: that every record is one of two candidates is needed too."""
-    recording = federate(
-        {"name": "mlp", "hidden": [8]},
-        clients=2, people=100, columns=6, rounds=1, participation=1.0, epochs=5, learning_rate=0.2,
-    )  # fmt: skip
-    view = observed(ATTRIBUTE, recording)
-    guess = launch(MaxEntropy(), view, 0)
-    assert guess.diagnostics["proven"] == "True"
-    assert score(recording, view, MaxEntropy(), guess).value == 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from federations import view_of
 
 from overheard.attacks.baselines import LastReturned
 from overheard.attacks.local_model import Structured
@@ -11,9 +12,7 @@ from overheard.attacks.papers.xu2021 import ExactLinear, LearnedMap, learn_map
 from overheard.errors import ChooseAnotherAttack, ListenLonger
 from overheard.evaluation.metrics import excess_losses, local_optimum
 from overheard.transcript.kind import recipe_of
-from overheard.transcript.target import LOCAL_MODEL
-from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch, observe
+from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +33,7 @@ def test_exact_from_float64_messages(federate, epochs, columns):
     )
     recipe, truth = recipe_of(recording), recording.truth()
     for client in recording.clients[:3]:
-        view = observe(recording, EAVESDROPPER, LOCAL_MODEL, client)
+        view = view_of(recording, "local_model", client)
         guess = launch(ExactLinear(), view, 0)
         optimum = local_optimum(recipe, truth[client])
         assert guess.identified == recipe.model.size
@@ -46,7 +45,7 @@ def test_gradients_on_the_wire(federate):
     recording = federate(algorithm="fedsgd", wire="float64", clients=6, rounds=60)
     recipe, truth = recipe_of(recording), recording.truth()
     client = recording.clients[1]
-    guess = launch(ExactLinear(), observe(recording, EAVESDROPPER, LOCAL_MODEL, client), 0)
+    guess = launch(ExactLinear(), view_of(recording, "local_model", client), 0)
     assert guess.parameters == pytest.approx(local_optimum(recipe, truth[client]), abs=1e-6)
 
 
@@ -61,7 +60,7 @@ def test_gradients_on_the_wire(federate):
 )
 def test_refuses_what_is_no_affine_map(federate, model, training, error, why):
     recording = federate(model, **training)
-    view = observe(recording, EAVESDROPPER, LOCAL_MODEL, recording.clients[0])
+    view = view_of(recording, "local_model")
     with pytest.raises(error, match=why):
         launch(ExactLinear(), view, 0)
 
@@ -69,13 +68,13 @@ def test_refuses_what_is_no_affine_map(federate, model, training, error, why):
 def test_too_few_rounds_are_flagged(federate):
     """An affine map of P parameters takes P + 1 rounds: with fewer the answer is a guess."""
     recording = federate(columns=10, rounds=8, participation=1.0)
-    view = observe(recording, EAVESDROPPER, LOCAL_MODEL, recording.clients[0])
+    view = view_of(recording, "local_model")
     guess = launch(ExactLinear(), view, 0)
     assert guess.identified < 8
     assert "too few" in guess.diagnostics["flag"]
     enough = federate(columns=3, rounds=30)
     for client in enough.clients:
-        guess = launch(ExactLinear(), observe(enough, EAVESDROPPER, LOCAL_MODEL, client), 0)
+        guess = launch(ExactLinear(), view_of(enough, "local_model", client), 0)
         assert "flag" not in guess.diagnostics
 
 
@@ -107,7 +106,7 @@ def test_fewer_rounds_than_parameters(federate, rounds):
     recording = federate(columns=30, rounds=rounds, **settings)
     recipe, truth = recipe_of(recording), recording.truth()
     for client in recording.clients:
-        view = observe(recording, EAVESDROPPER, LOCAL_MODEL, client)
+        view = view_of(recording, "local_model", client)
         guess, last = launch(Structured(), view, 0), launch(LastReturned(), view, 0)
         optimum = local_optimum(recipe, truth[client])
         mine, base = (

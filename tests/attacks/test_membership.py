@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import simulated
+from federations import simulated, view_of
 from generated import tumours, visits
 
 from overheard.attacks.attribute import CandidateDecode, pool_candidates
@@ -32,9 +32,7 @@ from overheard.transcript.knowledge import (
     PublicRecords,
 )
 from overheard.transcript.store import MEMBER_COLUMN, Recording
-from overheard.transcript.target import membership
-from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch, observe
+from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +51,7 @@ def pooled(federate):
 
 
 def look(recording, client="0"):
-    view = observe(recording, EAVESDROPPER, membership("s"), client)
+    view = view_of(recording, "membership.s", client)
     return view, recording.truth("Membership", "membership.s")[client]
 
 
@@ -223,7 +221,7 @@ def observed(tmp_path: Any) -> Any:
 
 def asked(recording: Recording, column: str = "v0", client: str = "a") -> Any:
     """What is heard of a client, who is a member, and the attribute."""
-    view = observe(recording, EAVESDROPPER, membership(column), client)
+    view = view_of(recording, f"membership.{column}", client)
     truth = recording.truth("Membership", f"membership.{column}")[client]
     return view, truth[MEMBER_COLUMN] == 1, truth[column]
 

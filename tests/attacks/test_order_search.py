@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from federations import FAMILIES, observed, score
+from federations import ADAM, FAMILIES, MOMENTUM, observed, score, view_of
 
 import overheard
 from overheard.attacks.attribute import MaxEntropy
@@ -16,16 +16,13 @@ from overheard.report.html import render, render_markdown
 from overheard.report.verdict import headline
 from overheard.transcript.knowledge import BatchOrder
 from overheard.transcript.store import Recording
-from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch, observe
+from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
 NETWORK = {"name": "mlp", "hidden": [48]}
 SMALL = {"clients": 2, "people": 60, "columns": 8, "rounds": 2, "participation": 1.0}
-MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02}
-ADAM = {"optimiser": {"name": "adam"}, "learning_rate": 0.005}
 ATTRIBUTE = FAMILIES["attributes, linear"]
 Federate = Callable[..., Recording]
 
@@ -36,7 +33,7 @@ def right(recording: Recording, view: Any, guess: Any) -> float:
 
 def granted(recording: Recording) -> Any:
     client = recording.clients[0]
-    return observe(recording, EAVESDROPPER.granting(BatchOrder), attribute("s"), client)
+    return view_of(recording, client=client, threat=EAVESDROPPER.granting(BatchOrder))
 
 
 @pytest.mark.parametrize(

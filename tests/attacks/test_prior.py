@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from federations import view_of
 
 from overheard.attacks import baselines
 from overheard.attacks.baselines import imputed_prior
@@ -16,9 +17,8 @@ from overheard.transcript.knowledge import (
     Labels,
     PublicRecords,
 )
-from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import View, observe
+from overheard.transcript.view import View
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def granted(federate):
         {"name": "mlp", "hidden": [1]}, clients=3, people=80, rounds=1, learning_rate=0.1
     )
     truth, name = recording.truth(), recording.clients[0]
-    view = observe(recording, EAVESDROPPER.without(AuxiliaryData), attribute("s"), name)
+    view = view_of(recording, client=name, threat=EAVESDROPPER.without(AuxiliaryData))
     others = [truth[c] for c in recording.clients[1:]]
     columns = {c: np.concatenate([o[c] for o in others]) for c in others[0].columns}
     labels = columns.pop("y")

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from federations import view_of
 
 import overheard
 from overheard.data.dataset import Dataset
@@ -35,9 +36,7 @@ from overheard.programs.training import LocalStep
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import AppliedDefence
 from overheard.transcript.store import Recording
-from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import observe
 
 pytestmark = pytest.mark.slow
 
@@ -301,7 +300,7 @@ def test_a_defence_of_another_package_is_found_by_its_entry_point(
     run = Recording.open(simulate(ready, tmp_path / "run"))
     assert run.side("AppliedDefence")["names"] == ["drifting"]
     assert run.side("AppliedDefence")["effects"] == [["sparse"]]
-    defence = observe(run, EAVESDROPPER, attribute("s"), "p").know(AppliedDefence)
+    defence = view_of(run, client="p").know(AppliedDefence)
     assert defence.having("sparse") == ("drifting",)
     assert defence.having("repeatable") == ()
     assert run.truth()["p"]["a"].tolist() == ready.clients["p"]["a"].tolist()  # as they were

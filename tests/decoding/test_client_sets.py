@@ -13,7 +13,6 @@ from scipy.special import betaln, logsumexp
 from overheard.decoding.client_sets import (
     Evidence,
     Options,
-    Rows,
     background,
     block,
     common_part,
@@ -22,6 +21,7 @@ from overheard.decoding.client_sets import (
     posterior,
 )
 from overheard.errors import FixData
+from overheard.programs.gradient_rows import GradientRows, Written
 
 pytestmark = pytest.mark.slow
 DEFAULT = Options()
@@ -186,31 +186,9 @@ def test_what_a_lone_holder_would_show() -> None:
     assert Options(odds=100).least_detectable(20) > Options(odds=10).least_detectable(20)
 
 
-class Matrix:
-    """Rows that are simply a matrix."""
-
-    def __init__(self, rows: np.ndarray) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def times(self, vectors: np.ndarray) -> np.ndarray:
-        return np.asarray(self.rows @ vectors)
-
-    def transposed(self, weights: np.ndarray) -> np.ndarray:
-        return np.asarray(self.rows.T @ weights)
-
-    def squares(self) -> np.ndarray:
-        return np.asarray((self.rows**2).sum(axis=0))
-
-    def moments(self) -> list[tuple[np.ndarray, np.ndarray, int]]:
-        """Two layers: (2, 3) with 2 biases, and (1, 4)."""
-        one, other = self.rows[:, :6].reshape(-1, 2, 3), self.rows[:, 8:].reshape(-1, 1, 4)
-        return [
-            (np.einsum("nab,ncb->ac", g, g), np.einsum("nab,nac->bc", g, g), biases)
-            for g, biases in ((one, 2), (other, 0))
-        ]
+def matrix(rows: np.ndarray) -> GradientRows:
+    """Two layers that are written out: (2, 3) with 2 biases, and (1, 4)."""
+    return GradientRows((Written(rows[:, :8], 2), Written(rows[:, 8:], 1, bias=False)))
 
 
 def some_rows(rng: np.random.Generator, n: int = 60, size: int = 12) -> np.ndarray:
@@ -234,8 +212,7 @@ def direct(rows: np.ndarray, differences: np.ndarray) -> np.ndarray:
 def test_solves_the_system() -> None:
     rng = np.random.default_rng(0)
     rows, targets = some_rows(rng), rng.normal(size=(12, 3))
-    parts: list[Rows] = [Matrix(rows[:25]), Matrix(rows[25:])]
-    around = background([block(part) for part in parts])
+    around = background([block(matrix(part)) for part in (rows[:25], rows[25:])])
     np.testing.assert_allclose(around.mean, rows.mean(axis=0))
     np.testing.assert_allclose(around.variance, rows.var(axis=0))
     found = np.stack([matched(around, t, 0 * t, 40, 0.005) for t in targets.T], axis=1)
@@ -244,8 +221,8 @@ def test_solves_the_system() -> None:
 
 def test_what_cannot_be_used() -> None:
     with pytest.raises(FixData, match="no covariance"):
-        background([block(Matrix(np.ones((1, 12))))])
-    same = background([block(Matrix(np.ones((5, 12))))])
+        background([block(matrix(np.ones((1, 12))))])
+    same = background([block(matrix(np.ones((5, 12))))])
     with pytest.raises(FixData, match="do not vary"):
         matched(same, np.ones(12), np.zeros(12), 3, 0.005)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from measurements import simulate
 
 from overheard.decoding import posterior as posterior_module
 from overheard.decoding.local_optimum import rounding_scale
-from overheard.decoding.matrix_free import OuterProducts, Part
 from overheard.decoding.max_entropy import max_entropy
 from overheard.decoding.measurement import from_rows
 from overheard.decoding.posterior import UNSOLVED, decode
@@ -24,7 +24,7 @@ def test_rounding_of_the_wire_is_that_of_random_numbers(rng):
     assert rounding_scale(np.zeros((2, 2)), np.zeros((2, 2))) > 0
 
 
-def test_an_unsolved_search_is_flagged(simulate, monkeypatch):
+def test_an_unsolved_search_is_flagged(monkeypatch):
     problem = simulate(0, 40, 2, 12, 0.05)
     measured = from_rows(problem.features, problem.total, 0.05)
     best = max_entropy(measured)
@@ -43,21 +43,7 @@ def test_curves_that_a_sketch_misses_are_found_in_full(rng):
     assert np.sqrt((left**2).sum()) <= 0.2 + 1e-9
 
 
-def test_parts_in_different_columns_have_no_inner_product(rng):
-    left = Part(rng.normal(size=(4, 3)), rng.normal(size=(4, 2)), np.array([0, 1]))
-    right = Part(rng.normal(size=(4, 3)), rng.normal(size=(4, 2)), np.array([2, 3]))
-    some = Part(rng.normal(size=(4, 3)), rng.normal(size=(4, 2)), np.array([1, 3]))
-    features = OuterProducts([[left], [right, some]], (3, 4))
-    written = np.zeros((2, 4, 3, 4))
-    for k, parts in enumerate(features.features):
-        for part in parts:
-            for i in range(4):
-                written[k, i][:, part.columns] += np.outer(part.errors[i], part.inputs[i])
-    blocks = np.einsum("aioj,bioj->iab", written, written)
-    np.testing.assert_allclose(features.own_blocks(), blocks, atol=1e-12)
-
-
-def test_what_remains_explains_what_the_known_records_leave(simulate):
+def test_what_remains_explains_what_the_known_records_leave():
     """Twin: for every answer of the others, the residual of the whole is that of the rest."""
     problem = simulate(4, 5, 2, 7, 0.5)
     measured = from_rows(problem.features, problem.total, 0.5, floor=1e-9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from measurements import simulate
 from scipy import optimize, special
 
 from overheard.decoding.max_entropy import few_equations, learned_share, max_entropy, tilted
@@ -19,7 +20,7 @@ def _primal(p, measurement, prior):
 
 
 @pytest.mark.parametrize(("m", "k", "rows"), [(6, 2, 2), (5, 3, 4), (1, 4, 2)])
-def test_no_product_distribution_does_better(simulate, m, k, rows):
+def test_no_product_distribution_does_better(m, k, rows):
     problem = simulate(11, m, k, rows, 0.5)
     measurement = from_rows(problem.features, problem.total, 0.5)
     rng = np.random.default_rng(0)
@@ -40,7 +41,7 @@ def test_no_product_distribution_does_better(simulate, m, k, rows):
 
 @pytest.mark.parametrize("noise", [1.0, 1e-2, 1e-5])
 @pytest.mark.parametrize(("m", "k", "rows"), [(40, 2, 10), (30, 4, 15), (25, 2, 60)])
-def test_duality_gap_is_closed(simulate, m, k, rows, noise):
+def test_duality_gap_is_closed(m, k, rows, noise):
     """The gap is zero at the optimum and nowhere else: a certificate that needs no solver."""
     problem = simulate(12, m, k, rows, noise)
     measurement = from_rows(problem.features, problem.total, noise).capped(1e6)
@@ -76,7 +77,7 @@ def test_very_ill_conditioned_rows_still_converge():
         ("half", "not an array"),
     ],
 )
-def test_bad_priors_are_refused_by_name(simulate, prior, words):
+def test_bad_priors_are_refused_by_name(prior, words):
     measurement = from_rows(*simulate(0, 3, 2, 4, 0.1)[:2], 0.1)
     with pytest.raises(FixData, match=words):
         max_entropy(measurement, prior)

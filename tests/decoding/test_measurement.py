@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from measurements import simulate
 
 from overheard.decoding import measurement
 from overheard.decoding.measurement import from_differences, from_gram, from_rows, stack
@@ -21,7 +22,7 @@ def _naive_score(problem, answer, covariance):
 
 @pytest.mark.parametrize(("m", "k", "rows"), [(5, 2, 3), (4, 3, 20), (1, 2, 1), (6, 4, 18)])
 @pytest.mark.parametrize("kind", ["number", "per row", "covariance"])
-def test_reduction_keeps_the_likelihood_of_every_answer(simulate, m, k, rows, kind):
+def test_reduction_keeps_the_likelihood_of_every_answer(m, k, rows, kind):
     problem = simulate(3, m, k, rows, 0.1)
     rng = np.random.default_rng(4)
     sd = rng.uniform(0.05, 0.3, rows)
@@ -40,14 +41,14 @@ def test_reduction_keeps_the_likelihood_of_every_answer(simulate, m, k, rows, ki
     assert reduced.unknowns == m * (k - 1)
 
 
-def test_misfit_tells_whether_the_stated_noise_is_right(simulate):
+def test_misfit_tells_whether_the_stated_noise_is_right():
     problem = simulate(2, 20, 2, 2000, 0.05)
     assert from_rows(problem.features, problem.total, 0.05).misfit == pytest.approx(1.0, abs=0.1)
     assert from_rows(problem.features, problem.total, 0.01).misfit == pytest.approx(25.0, rel=0.1)
     assert np.isnan(from_rows(problem.features[:, :, :3], problem.total[:3], 0.05).misfit)
 
 
-def test_zero_noise_means_exact_up_to_float64(simulate):
+def test_zero_noise_means_exact_up_to_float64():
     problem = simulate(6, 8, 3, 30, 0.0)
     reduced = from_rows(problem.features, problem.total, 0.0)
     assert reduced.rank == 16
@@ -56,7 +57,7 @@ def test_zero_noise_means_exact_up_to_float64(simulate):
 
 
 @pytest.mark.parametrize("k", [2, 3])
-def test_gram_form_agrees_with_rows_when_well_conditioned(simulate, k):
+def test_gram_form_agrees_with_rows_when_well_conditioned(k):
     problem = simulate(7, 12, k, 40, 0.1)
     d = (problem.features[:, 1:] - problem.features[:, :1]).reshape(-1, 40)
     b = problem.total - problem.features[:, 0].sum(axis=0)
@@ -69,7 +70,7 @@ def test_gram_form_agrees_with_rows_when_well_conditioned(simulate, k):
     np.testing.assert_allclose(gaps, gaps[0], rtol=1e-6)  # spare rows are all that differs
 
 
-def test_any_root_of_a_gram_matrix_is_the_same_measurement(simulate, monkeypatch):
+def test_any_root_of_a_gram_matrix_is_the_same_measurement(monkeypatch):
     """A Cholesky factor where nothing is lost, eigenvectors elsewhere: decoders cannot tell."""
     problem = simulate(11, 20, 2, 50, 0.1)
     d = problem.features[:, 1] - problem.features[:, 0]
@@ -90,7 +91,7 @@ def test_a_direction_below_the_noise_is_left_out_of_a_gram_matrix():
     assert from_gram(d @ d.T, d @ np.ones(4), 1e-4).rank == 4
 
 
-def test_ill_conditioned_gram_says_what_it_lost(simulate):
+def test_ill_conditioned_gram_says_what_it_lost():
     rng = np.random.default_rng(8)
     left, _ = np.linalg.qr(rng.normal(size=(40, 40)))
     right, _ = np.linalg.qr(rng.normal(size=(60, 40)))
@@ -103,7 +104,7 @@ def test_ill_conditioned_gram_says_what_it_lost(simulate):
     assert gram.unresolved > 0
 
 
-def test_stacked_rounds_equal_one_long_round(simulate):
+def test_stacked_rounds_equal_one_long_round():
     problem = simulate(9, 10, 2, 30, 0.1)
     whole = from_rows(problem.features, problem.total, 0.1, floor=1e-9)
     cuts = [slice(0, 4), slice(4, 9), slice(9, 30)]
@@ -115,7 +116,7 @@ def test_stacked_rounds_equal_one_long_round(simulate):
         assert _score(joint, answer) == pytest.approx(_score(whole, answer), rel=1e-9)
 
 
-def test_inflated_and_capped_only_add_noise(simulate):
+def test_inflated_and_capped_only_add_noise():
     problem = simulate(10, 10, 2, 6, 1e-4)
     tight = from_rows(problem.features, problem.total, 1e-4)
     loose = tight.inflated(10.0)

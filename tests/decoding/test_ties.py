@@ -65,26 +65,23 @@ def test_counts_that_are_not_clear_of_the_noise_are_no_solution(rng):
     assert linear_solve(from_rows(features, total - 8 * rows[3, 0], 0.1), groups) is None
 
 
-def outer(rng, m, fan_out, fan_in, candidates):
-    errors = [rng.normal(size=(m, fan_out)) for _ in range(candidates - 1)]
-    inputs = rng.normal(size=(m, fan_in))
-    few = rng.normal(size=(m, 1))
-    operator = OuterProducts(
-        [
-            (Part(e, inputs, np.arange(fan_in)), Part(e + 1, few, np.array([2])))
-            for e in errors
-        ],
-        (fan_out, fan_in),
-    )  # fmt: skip
-    dense = np.stack([np.einsum("io,ij->ioj", e, inputs) for e in errors], axis=1)
-    for k, e in enumerate(errors):
-        dense[:, k, :, 2] += (e + 1) * few
-    return operator, dense
+def outer(rng, m, fan_out, fan_in, candidates, apart=False):
+    """Sums of outer products of errors with inputs, the second in column 2 alone; and the same
+    written out. ``apart``: the first of each candidate is in half of the columns only."""
+    halves = np.array_split(np.arange(fan_in), 2) if apart else [np.arange(fan_in)]
+    features, dense = [], np.zeros((m, candidates - 1, fan_out, fan_in))
+    for k in range(candidates - 1):
+        columns, errors = halves[k % len(halves)], rng.normal(size=(m, fan_out))
+        inputs, few = rng.normal(size=(m, len(columns))), rng.normal(size=(m, 1))
+        features.append((Part(errors, inputs, columns), Part(errors + 1, few, np.array([2]))))
+        for part in features[-1]:
+            dense[:, k][:, :, part.columns] += part.errors[:, :, None] * part.inputs[:, None]
+    return OuterProducts(features, (fan_out, fan_in)), dense
 
 
-@pytest.mark.parametrize("candidates", [2, 3])
-def test_operator_is_the_matrix(rng, candidates):
-    operator, dense = outer(rng, 9, 4, 6, candidates)
+@pytest.mark.parametrize(("candidates", "apart"), [(2, False), (3, False), (3, True)])
+def test_operator_is_the_matrix(rng, candidates, apart):
+    operator, dense = outer(rng, 9, 4, 6, candidates, apart)
     z, block = rng.normal(size=(9, candidates - 1)), rng.normal(size=(4, 6))
     assert np.allclose(operator.apply(z), np.einsum("ik,ikoj->oj", z, dense))
     assert np.allclose(operator.adjoint(block), np.einsum("ikoj,oj->ik", dense, block))

@@ -12,7 +12,18 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from federations import CUTS, STATISTICS, generated_people, with_strangers
+from federations import (
+    ADAM,
+    CUTS,
+    LINEAR,
+    LOGISTIC,
+    MOMENTUM,
+    NEWTON,
+    STATISTICS,
+    TREES,
+    generated_people,
+    with_strangers,
+)  # fmt: skip
 
 from overheard.data.dataset import Dataset
 from overheard.programs.records import Records
@@ -82,18 +93,13 @@ def wrong_labels(dataset: Dataset) -> Dataset:
     return _with(dataset, y=np.where(some, 1 - dataset.records["y"], dataset.records["y"]))
 
 
-LINEAR, LOGISTIC = {"name": "linear"}, {"name": "logistic"}
 MLP, LARGER = {"name": "mlp", "hidden": [12]}, {"name": "mlp", "hidden": [32, 16]}
-NEWTON = {"name": "newton", "likelihood": "logistic"}
-TREES = {"name": "xgboost", "objective": "reg:squarederror", "max_depth": 4}
 MODULE = {"name": "module", "factory": "tests.envelope.cases:normalised"}
 COUNTS = {"name": "statistics", "tables": [{"by": ["s", "x0", "x1"]}], "bins": CUTS}
 PROGRAMS = ("newton", "xgboost", "statistics")
 
 ONCE, MANY, HALF = {"rounds": 1}, {"rounds": 20}, {"rounds": 20, "participation": 0.5}
 SGD, PROX = {"algorithm": "fedsgd"}, {"algorithm": "fedprox", "proximal": 0.5}
-MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02}
-ADAM = {"optimiser": {"name": "adam"}, "learning_rate": 0.005}
 BATCHES, LARGE, EPOCHS = {"batch_size": 8}, {"batch_size": 32}, {"epochs": 3}
 SEEDED, ONE_ADAM = {"shuffle": {"seed": 42}}, {**ONCE, **ADAM}
 SECURE = [{"name": "secure_sum"}]

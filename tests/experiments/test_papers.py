@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import view_of
 
 from experiments.papers import page, scoring
 from experiments.papers.driouich2022 import bound
@@ -19,9 +20,6 @@ from overheard.attacks.papers.driouich2022 import infer
 from overheard.evaluation.baselines import algorithm3_accuracy_bound
 from overheard.evaluation.metrics import attribute_hits, client_losses
 from overheard.transcript.kind import recipe_of
-from overheard.transcript.target import attribute
-from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import observe
 
 pytestmark = pytest.mark.slow
 NAMES = [one.name for one in chosen(["papers"])]
@@ -115,7 +113,7 @@ def test_the_four_models_of_figure_3(federate):
     recipe, truth = recipe_of(recording), recording.truth()
     at = recipe.encoding.inputs_of("s").start
     for client in recording.clients:
-        view = observe(recording, EAVESDROPPER, attribute("s"), client)
+        view = view_of(recording, client=client)
         records = truth[client]
         thetas = {name: bound.model(view, recipe, records, name) for name in bound.MODELS}
         assert thetas["local"] == pytest.approx(thetas["analytical"], abs=1e-3)

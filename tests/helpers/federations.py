@@ -22,7 +22,7 @@ from overheard.programs.program import families
 from overheard.programs.records import Records
 from overheard.transcript.kind import EVERYBODY, program_in
 from overheard.transcript.store import Recording
-from overheard.transcript.target import Target, attribute
+from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER, Threat
 from overheard.transcript.view import View, launch, observe
 
@@ -124,6 +124,18 @@ def simulated(path: Path, content: dict[str, Any], dataset: Dataset | None = Non
     return Recording.open(simulate(plan(parse_config(content), dataset), path))
 
 
+def view_of(
+    recording: Recording,
+    secret: str = "attribute.s",
+    client: str = "",
+    threat: Threat = EAVESDROPPER,
+) -> View:
+    """What is heard of a client, of the first if none is named, or of everybody."""
+    target = Target.parse(secret)
+    who = EVERYBODY if target.asked.together else client or recording.clients[0]
+    return observe(recording, threat, target, who)
+
+
 def guessed(
     attack: Any,
     recording: Recording,
@@ -133,7 +145,7 @@ def guessed(
     seed: int = 0,
 ) -> tuple[Any, Any]:
     """What an attack answers about an attribute of a client, and what is true."""
-    view = observe(recording, threat, attribute(column), client)
+    view = view_of(recording, f"attribute.{column}", client, threat)
     return launch(attack, view, seed), recording.truth()[client][column]
 
 
@@ -196,6 +208,8 @@ STATISTICS = {
     "bins": CUTS,
 }
 TREES = {"name": "xgboost", "objective": "reg:squarederror", "max_depth": 4}
+MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02}
+ADAM = {"optimiser": {"name": "adam"}, "learning_rate": 0.005}
 GROUPS = {"attributes": [], "label": True, "group": "s", "auxiliary": 200}
 FAMILIES = {
     "models": Family(
@@ -283,9 +297,7 @@ def observed(family: Family, recording: Recording) -> View:
         for k in ("local_model", *recording.targets)
         if family.target in (k, k.removeprefix("attribute."))
     ]
-    target = Target.parse(key)
-    client = EVERYBODY if target.asked.together else recording.clients[0]
-    return observe(recording, family.threat, target, client)
+    return view_of(recording, key, threat=family.threat)
 
 
 def score(recording: Recording, view: View, attack: Any, guess: Any) -> Finding:

@@ -1,11 +1,21 @@
-"""How clients train a network, of inputs that stand as they are."""
+"""How clients train a network, of inputs that stand as they are; modules of one's own."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from overheard.programs.recipe import LeNet, Recipe, Target
+from overheard.programs import trusted
+from overheard.programs.recipe import LeNet, Module, Recipe, Target
 from overheard.programs.records import Encoding, Pixels, Scaled
+
+
+def trusted_module(monkeypatch: Any, make: Any, inputs: int, outputs: int = 1) -> Module:
+    """What a function of a test makes, as if a trusted package had made it."""
+    name = f"here:{make.__name__}"
+    monkeypatch.setattr(trusted, "imported", lambda factory: make)
+    monkeypatch.setattr(trusted, "_TRUSTED", {name})
+    layout = trusted.trained(make())
+    return Module(factory=name, inputs=inputs, outputs=outputs, parameters=layout)
 
 
 def recipe_of(model: Any, loss: Any = "squared_error", **settings: Any) -> Recipe:

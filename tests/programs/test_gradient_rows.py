@@ -15,56 +15,17 @@ LOSSES = st.sampled_from(["squared_error", "cross_entropy"])
 ACTIVATIONS = st.sampled_from(["relu", "tanh", "sigmoid"])
 
 
-def problem(seed, loss, activation, bias, outputs=1, hidden=(4,)):
+@given(st.integers(0, 10_000), LOSSES, ACTIVATIONS, st.booleans())
+def test_rows_of_a_dense_network_are_autograds(seed, loss, activation, bias):
     rng = np.random.default_rng(seed)
-    outputs = 1 if loss == "squared_error" else outputs
-    model = Dense(inputs=3, hidden=hidden, outputs=outputs, activation=activation, bias=bias)
-    theta, x = rng.normal(size=model.size), rng.normal(size=(5, 3))
-    y = rng.normal(size=5)
+    outputs = 1 if loss == "squared_error" else 3
+    model = Dense(inputs=3, hidden=(4,), outputs=outputs, activation=activation, bias=bias)
+    theta, x, y = rng.normal(size=model.size), rng.normal(size=(5, 3)), rng.normal(size=5)
     if loss == "cross_entropy":
-        y = rng.integers(0, max(outputs, 2), 5).astype(float)
-    return rng, model, theta, x, y
-
-
-@given(st.integers(0, 10_000), LOSSES, ACTIVATIONS, st.booleans(), st.integers(1, 4))
-def test_products_are_those_of_the_written_rows(seed, loss, activation, bias, vectors):
-    rng, model, theta, x, y = problem(seed, loss, activation, bias, 3)
-    rows = DenseNetwork(model, loss).rows(theta, x, y)
-    written = by_torch(model, loss, theta, x, y)
+        y = rng.integers(0, outputs, 5).astype(float)
+    rows, written = DenseNetwork(model, loss).rows(theta, x, y), by_torch(model, loss, theta, x, y)
     assert (len(rows), rows.size) == written.shape
     np.testing.assert_allclose(rows.explicit(), written, atol=1e-12)
-    v, w = rng.normal(size=(model.size, vectors)), rng.normal(size=(5, vectors))
-    np.testing.assert_allclose(rows.times(v), written @ v, atol=1e-10)
-    np.testing.assert_allclose(rows.transposed(w), written.T @ w, atol=1e-10)
-    np.testing.assert_allclose(rows.squares(), (written**2).sum(axis=0), atol=1e-10)
-    both = stacked([rows, rows.scaled(w[:, 0])])
-    scaled = written * w[:, :1]
-    np.testing.assert_allclose(both.explicit(), np.vstack([written, scaled]), atol=1e-12)
-    start = 0
-    for layer, (left, right, biases) in zip(rows.layers, rows.moments(), strict=True):
-        out, fan_in = len(left), len(right)
-        g = written[:, start : start + out * fan_in].reshape(5, out, fan_in)
-        np.testing.assert_allclose(left, np.einsum("nab,ncb->ac", g, g), atol=1e-10)
-        np.testing.assert_allclose(right, np.einsum("nab,nac->bc", g, g), atol=1e-10)
-        assert biases == (out if bias else 0)
-        start += layer.width
-
-
-@given(st.integers(0, 10_000))
-def test_written_layers_multiply_alike(seed):
-    rng = np.random.default_rng(seed)
-    matrix = rng.normal(size=(6, 2 * 3 + 2))
-    rows = GradientRows((Written(matrix, 2),))
-    v, w = rng.normal(size=(8, 2)), rng.normal(size=(6, 2))
-    np.testing.assert_allclose(rows.times(v), matrix @ v)
-    np.testing.assert_allclose(rows.transposed(w), matrix.T @ w)
-    np.testing.assert_allclose(rows.squares(), (matrix**2).sum(axis=0))
-    g = matrix[:, :6].reshape(6, 2, 3)
-    ((left, right, biases),) = rows.moments()
-    np.testing.assert_allclose(left, np.einsum("nab,ncb->ac", g, g))
-    np.testing.assert_allclose(right, np.einsum("nab,nac->bc", g, g))
-    assert biases == 2
-    np.testing.assert_allclose(stacked([rows, rows]).explicit(), np.vstack([matrix, matrix]))
 
 
 SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
@@ -118,18 +79,33 @@ def test_differences_are_those_of_the_gradients_written_out(seed, shape, bias, c
     np.testing.assert_allclose(alone.gram(mine), after @ rows.T, atol=1e-10)
 
 
-@given(st.integers(0, 10_000), SHAPES, st.booleans(), st.booleans())
-def test_weights_sums_and_clipping_are_those_of_the_gradients_written_out(
-    seed, shape, bias, convolution
+@given(st.integers(0, 10_000), SHAPES, st.booleans(), st.booleans(), st.integers(1, 4))
+def test_products_sums_and_clipping_are_those_of_the_gradients_written_out(
+    seed, shape, bias, convolution, vectors
 ):
     _, rows, _, whole = two(seed, shape, bias, convolution)
-    weights = np.random.default_rng(seed).normal(size=len(rows))
-    np.testing.assert_allclose(rows.scaled(weights).total(), weights @ whole, atol=1e-10)
+    (n, size), rng = whole.shape, np.random.default_rng(seed)
+    v, w = rng.normal(size=(size, vectors)), rng.normal(size=(n, vectors))
+    np.testing.assert_allclose(rows.times(v), whole @ v, atol=1e-10)
+    np.testing.assert_allclose(rows.transposed(w), whole.T @ w, atol=1e-10)
+    np.testing.assert_allclose(rows.squares(), (whole**2).sum(axis=0), atol=1e-10)
+    scaled = rows.scaled(w[:, 0])
+    np.testing.assert_allclose(scaled.total(), w[:, 0] @ whole, atol=1e-10)
+    both = np.vstack([whole, whole * w[:, :1]])
+    np.testing.assert_allclose(stacked([rows, scaled]).explicit(), both, atol=1e-12)
     norms = np.linalg.norm(whole, axis=1, keepdims=True)
     clip = float(np.median(norms))
     shorter = whole * np.minimum(1, clip / norms)
     np.testing.assert_allclose(rows.clipped(clip).explicit(), shorter, atol=1e-10)
     assert rows.written == (6 if convolution else 0)
+    start = 0
+    for layer, (left, right, biases) in zip(rows.layers, rows.moments(), strict=True):
+        out, fan_in = len(left), len(right)
+        g = whole[:, start : start + out * fan_in].reshape(n, out, fan_in)
+        np.testing.assert_allclose(left, np.einsum("nab,ncb->ac", g, g), atol=1e-10)
+        np.testing.assert_allclose(right, np.einsum("nab,nac->bc", g, g), atol=1e-10)
+        assert biases == (out if bias or isinstance(layer, Written) else 0)
+        start += layer.width
 
 
 def test_nothing_cancels_between_candidates_that_hardly_differ():

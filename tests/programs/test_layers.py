@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_twins import LeNetTwin, by_autograd, by_torch
-from trainings import recipe_of
+from trainings import recipe_of, trusted_module
 
 from overheard.errors import GrantKnowledge
 from overheard.programs import layers, trusted
@@ -39,11 +39,7 @@ def mixing() -> nn.Module:
 
 
 def described(make: Any, monkeypatch: pytest.MonkeyPatch) -> Module:
-    """A module of this file, as if a trusted package had made it."""
-    name = f"here:{make.__name__}"
-    monkeypatch.setattr(trusted, "imported", lambda factory: globals()[factory.split(":")[1]])
-    monkeypatch.setattr(trusted, "_TRUSTED", {name})
-    return Module(factory=name, inputs=INPUTS, outputs=3, parameters=trusted.trained(make()))
+    return trusted_module(monkeypatch, make, INPUTS, 3)
 
 
 def recipe(model: Any, loss: str = "cross_entropy", **settings: Any) -> Recipe:

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch_twins import LeNetTwin
-from trainings import recipe_of
+from torch_twins import LeNetTwin, by_autograd, torch_twin
+from trainings import recipe_of, trusted_module
 
 from overheard.errors import FixConfig
-from overheard.programs import trusted
 from overheard.programs.networks import network
 from overheard.programs.recipe import Dense, LeNet, Module, PrivateSteps, Recipe
 from overheard.programs.training import local_training, sampled_weights, shards, update_noise
@@ -37,16 +36,7 @@ def mixing() -> nn.Module:
 
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A module of this file, as if a trusted package had made it."""
-
-    def described(make: Any) -> Module:
-        name = f"here:{make.__name__}"
-        monkeypatch.setattr(trusted, "imported", lambda factory: globals()[factory.split(":")[1]])
-        monkeypatch.setattr(trusted, "_TRUSTED", {name})
-        layout = tuple((n, tuple(p.shape)) for n, p in make().named_parameters())
-        return Module(factory=name, inputs=4, outputs=3, parameters=layout)
-
-    return described
+    return lambda make: trusted_module(monkeypatch, make, 4, 3)
 
 
 @pytest.fixture(params=["dense", "lenet", "module"])
@@ -77,25 +67,19 @@ def in_torch(recipe: Recipe, theta: np.ndarray) -> nn.Module:
     """The network from torch's own layers."""
     if isinstance(recipe.model, LeNet):
         return LeNetTwin(recipe.model, theta)
-    made = normalised()
     if isinstance(recipe.model, Dense):
-        made = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
-    made.double()
+        return torch_twin(recipe.model, theta)
+    made = normalised().double()
     nn.utils.vector_to_parameters(torch.tensor(theta), made.parameters())
     return made
 
 
 def clipped_gradients(recipe: Recipe, theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> Any:
     """The gradients (n, P) that a client adds up, by autograd and one record at a time."""
-    net, rows = in_torch(recipe, theta), []
-    for i in range(len(y)):
-        outputs = net(torch.tensor(x[i : i + 1]))
-        loss = nn.functional.cross_entropy(outputs, torch.tensor(y[i : i + 1]).long())
-        made = torch.autograd.grad(loss, list(net.parameters()))
-        rows.append(torch.cat([g.flatten() for g in made]).numpy())
+    rows = by_autograd(in_torch(recipe, theta), recipe.loss, x, y)
     assert recipe.private is not None
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.array(rows) * np.minimum(1.0, recipe.private.clip / norms)
+    return rows * np.minimum(1.0, recipe.private.clip / norms)
 
 
 @pytest.mark.parametrize("clip", [0.2, 1.5, 100.0])

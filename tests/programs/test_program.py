@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from federations import generated_people, recorded, with_strangers
+from federations import generated_people, recorded, view_of, with_strangers
 
 from overheard.attacks import all_attacks, attack_named
 from overheard.errors import (
@@ -106,7 +106,7 @@ def test_a_shared_recording_can_be_attacked(tmp_path):
     share(recording, "attribute.s", EAVESDROPPER, tmp_path / "shared", clients=["0"])
     shared = Recording.open(tmp_path / "shared")
     assert program_in(shared) == program_in(recording)
-    view, truth = observe(shared, EAVESDROPPER, attribute("s"), "0"), recording.truth()["0"]
+    view, truth = view_of(shared), recording.truth()["0"]
     guess = launch(attack_named("max_entropy"), view, 0)
     secret = dict(zip(truth["x0"], truth["s"], strict=True))  # its rows are in another order
     assert guess.choice().tolist() == [secret[x] for x in view.know(PublicRecords).records["x0"]]
@@ -219,7 +219,7 @@ def test_what_a_stranger_would_say_is_the_prior_where_records_from_elsewhere_are
     recording = recorded(
         tmp_path / "run", model, change=with_strangers, rounds=1, participation=1.0
     )
-    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    view = view_of(recording)
     guess = launch(attack_named("max_entropy"), view, 0)
     assert guess.diagnostics["method"] == "prior"
     right = (guess.choice() == recording.truth()["0"]["s"]).mean()

@@ -6,15 +6,14 @@ import functools
 
 import numpy as np
 import pytest
-from federations import digits
+from federations import digits, view_of
 
 from overheard.attacks.attribute import MaxEntropy
 from overheard.data.bundled import VICTIM
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.knowledge import AppliedDefence, Messages
-from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch, observe
+from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +30,7 @@ def attack(tmp_path_factory):
         defence, model = [dict(d) for d in defences], {"name": "mlp", "hidden": [32]}
         recording = digits(path, model, victim=200, defence=defence, rounds=rounds)
         threat = EAVESDROPPER if told else EAVESDROPPER.without(AppliedDefence)
-        view = observe(recording, threat, attribute(COLUMN), VICTIM)
+        view = view_of(recording, f"attribute.{COLUMN}", VICTIM, threat=threat)
         norm = float(np.linalg.norm(view.know(Messages).updates()[0]))
         guess = launch(MaxEntropy(), view, 0)
         return guess, recording.truth()[VICTIM][COLUMN], norm, view.know(Messages).sent.shape[1]

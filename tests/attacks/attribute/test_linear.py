@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from federations import guessed
+from federations import guessed, view_of
 from hypothesis import given
 from hypothesis import strategies as st
 from trainings import recipe_of
@@ -33,8 +33,7 @@ from overheard.transcript.knowledge import (
     PublicRecords,
 )
 from overheard.transcript.target import attribute
-from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import View, launch, observe
+from overheard.transcript.view import View, launch
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +55,7 @@ def test_categorical_attribute_and_scaled_values(federate):
 
     recording = federate(change=three)
     secret = recording.truth()["0"]["kind"]
-    view = observe(recording, EAVESDROPPER, attribute("kind"), "0")
+    view = view_of(recording, "attribute.kind")
     guess = launch(MaxEntropy(), view, 0)
     assert guess.values == ("a", "b", "c")
     assert attribute_hits(guess, secret).mean() > 0.7
@@ -144,7 +143,7 @@ def test_every_model_is_attacked_by_algorithm_3(rng, attack, model_of):
 def test_algorithm_4_where_the_ones_cannot_be_counted(federate, training):
     """Several local steps, mini-batches, too few messages."""
     recording = federate(**training)
-    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    view = view_of(recording)
     guess = launch(ModelBasedGlobal(), view, 0)
     theta = view.know(Messages).sent[-1].astype(float)
     assert np.array_equal(guess.choice(), algorithm_4(view, theta).choice())

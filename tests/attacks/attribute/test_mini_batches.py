@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from federations import digits, guessed, simulated
+from federations import digits, guessed, simulated, view_of
 from generated import tumours
 
 from overheard.attacks.attribute import MaxEntropy
@@ -13,9 +13,7 @@ from overheard.evaluation.baselines import Imputer, majority_share
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import AttributeDomain
-from overheard.transcript.target import attribute
-from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch, observe
+from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +28,7 @@ def test_never_an_unflagged_collapse(tmp_path, rate, seed, column):
         column=column, seed=seed, learning_rate=rate, batch_size=8,
     )  # fmt: skip
     truth, recipe = recording.truth(), recipe_of(recording)
-    view = observe(recording, EAVESDROPPER, attribute(column), VICTIM)
+    view = view_of(recording, f"attribute.{column}", VICTIM)
     guess = launch(MaxEntropy(), view, seed)
     secret = truth[VICTIM][column]
     accuracy = float(attribute_hits(guess, secret).mean())

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import digits
+from federations import digits, view_of
 from generated import by_class
 
 from overheard.attacks import one_step
@@ -28,9 +28,8 @@ from overheard.transcript.knowledge import (
     PublicRecords,
 )
 from overheard.transcript.store import Recording
-from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, threat_named
-from overheard.transcript.view import launch, observe
+from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +38,7 @@ ONE = {"rounds": 1, "participation": 1.0, "clients": 1}
 
 
 def look(recording, threat=EAVESDROPPER):
-    return observe(recording, threat, attribute("s"), "0"), recording.truth()["0"]
+    return view_of(recording, threat=threat), recording.truth()["0"]
 
 
 def test_known_records_decoded_against_the_unknown_rest(federate):
@@ -121,7 +120,7 @@ def test_one_value_is_nothing_to_infer(values):
 
 def test_updates_that_no_pairs_explain_are_flagged(federate: Any) -> None:
     recording = federate({"name": "logistic"}, people=40, columns=6, rounds=2, participation=1.0)
-    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    view = view_of(recording)
     link = view.know(Messages)
     strange = replace(link, returned=(link.sent + 3 * link.updates()).astype(np.float32))
     guess = launch(MaxEntropy(labels=False), view.knowing(strange), 0)
@@ -132,7 +131,7 @@ def test_updates_that_no_pairs_explain_are_flagged(federate: Any) -> None:
 def view(federate):
     model = {"name": "mlp", "hidden": [8]}
     recording = federate(model, clients=4, people=50, columns=6, rounds=1, participation=1.0)
-    return with_others(recording, observe(recording, EAVESDROPPER, attribute("s"), "0"))
+    return with_others(recording, view_of(recording))
 
 
 def test_missing_columns_come_from_donors_with_the_value(view):

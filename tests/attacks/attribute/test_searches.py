@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import digits, guessed
+from federations import digits, guessed, view_of
 from generated import by_class
 
 from overheard.attacks.baselines import PublicModel
@@ -30,9 +30,8 @@ from overheard.transcript.knowledge import (
     PublicRecords,
 )
 from overheard.transcript.store import Recording
-from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import View, launch, observe
+from overheard.transcript.view import View, launch
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +56,7 @@ def test_all_are_compared_on_the_same_rounds(federate, distance):
     import torch
 
     recording = federate({"name": "mlp", "hidden": [8]}, rounds=30, participation=1.0)
-    problem = gm.matching(observe(recording, EAVESDROPPER, attribute("s"), "0"))
+    problem = gm.matching(view_of(recording))
     secret = recording.truth()["0"]["s"].astype(int)
     truth = torch.from_numpy(np.eye(2)[secret])
     wrong = 1 - truth
@@ -92,7 +91,7 @@ def test_algorithm_4_matches_a_loop_over_records(federate, name):
     recording = federate(model, rounds=5)
     recipe, records = recipe_of(recording), recording.truth()["0"]
     theta = np.random.default_rng(1).normal(size=recipe.model.size)
-    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    view = view_of(recording)
     choice = algorithm_4(view, theta).choice()
     labels = recipe.target.encode(records)
     for i in range(len(records)):
@@ -113,7 +112,7 @@ def unlabelled(federate: Any) -> Any:
     """A view without labels of 20 people in two classes, and what is true of them."""
     recording = federate(MLP, change=by_class, clients=1, people=20, columns=8, rounds=5,
                          participation=1.0)  # fmt: skip
-    view = observe(recording, EAVESDROPPER.without(Labels), attribute("s"), "0")
+    view = view_of(recording, threat=EAVESDROPPER.without(Labels))
     return view, recording.truth()["0"]
 
 
@@ -129,7 +128,7 @@ def test_labels_are_found_along_with_the_attribute(unlabelled: Any) -> None:
 
 def test_unknown_numbers_cannot_be_searched(federate: Any) -> None:
     recording = federate(MLP, people=12, rounds=2, participation=1.0)
-    view = observe(recording, EAVESDROPPER.without(Labels), attribute("s"), "0")
+    view = view_of(recording, threat=EAVESDROPPER.without(Labels))
     with pytest.raises(ChooseAnotherAttack, match="grant the labels"):
         launch(gm.CosMatching(), view, 0)
 
@@ -161,7 +160,7 @@ def test_equation_2_of_more_than_two_values(federate: Any) -> None:
 
     settings = {"clients": 1, "people": 12, "columns": 8, "rounds": 2, "participation": 1.0}
     recording = federate(MLP, change=four_values, **settings)
-    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    view = view_of(recording)
     problem = gm.matching(view)
     assert problem.candidates.shape[0] == 4
     rows = np.random.default_rng(0).dirichlet(np.ones(4), size=12)
@@ -175,7 +174,7 @@ def test_equation_2_of_more_than_two_values(federate: Any) -> None:
 
     apart = federate(MLP, change=lambda d: dataclasses.replace(four_values(d), ordinal=frozenset()),
                      **settings)  # fmt: skip
-    per_value = gm.matching(observe(apart, EAVESDROPPER, attribute("s"), "0"))
+    per_value = gm.matching(view_of(apart))
     assert per_value.candidates.shape[2] == problem.candidates.shape[2] + 3
 
     search = gm.CosMatching(phases=("pre1",), steps=400, temperatures=(1.0,), expected=True)
@@ -186,7 +185,7 @@ def test_free_shares_of_a_number_are_read_by_their_mean(federate: Any) -> None:
     """Only the mean of the shares is in the gradient; the greatest of them is an accident."""
     recording = federate({**MLP, "activation": "tanh"}, change=four_values, clients=1, people=12,
                          columns=8, rounds=2, participation=1.0)  # fmt: skip
-    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    view = view_of(recording)
     mean, greatest = (
         launch(gm.L2Lbfgs(last=(0,), iterations=1000, expected=expected), view, 0)
         for expected in (True, False)
@@ -202,7 +201,7 @@ def digits_run(folder: Path, **training: Any) -> Recording:
 
 @pytest.fixture
 def view(tmp_path: Path) -> View:
-    return observe(digits_run(tmp_path), EAVESDROPPER, attribute("c043"), VICTIM)
+    return view_of(digits_run(tmp_path), "attribute.c043", VICTIM)
 
 
 def test_statistics_agree_with_a_slow_twin(view: View) -> None:
@@ -253,10 +252,10 @@ def test_each_rule_chooses_its_row() -> None:
 
 def test_statistics_of_two_classes_and_none(federate: Any) -> None:
     logistic = federate({"name": "logistic"}, learning_rate=0.5)
-    view = observe(logistic, EAVESDROPPER, attribute("s"), logistic.clients[0])
+    view = view_of(logistic)
     assert len(launch(gm.Statistics(), view, 0).probabilities) == 120
     linear = federate()
-    view = observe(linear, EAVESDROPPER, attribute("s"), linear.clients[0])
+    view = view_of(linear)
     with pytest.raises(ChooseAnotherAttack, match="the label is a number"):
         launch(gm.Statistics(), view, 0)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import guessed, summed
+from federations import guessed, summed, view_of
 
 from overheard.attacks import pipeline
 from overheard.attacks.baselines import imputed_prior
@@ -16,9 +16,8 @@ from overheard.attacks.sums import SumDecode
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.knowledge import EverybodysRecords
-from overheard.transcript.target import attribute
 from overheard.transcript.threat import SECURE_SERVER
-from overheard.transcript.view import launch, observe
+from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +42,7 @@ def test_clients_of_whom_nothing_is_known_are_noise(tmp_path: Path) -> None:
     run = summed(tmp_path / "run", model=network(64))
     known, hits, sure, free = run.clients[:3], [], [], []
     for client in known:
-        view = observe(run, SECURE_SERVER, attribute("c043"), client)
+        view = view_of(run, "attribute.c043", client, threat=SECURE_SERVER)
         told, secret = view.know(EverybodysRecords), run.truth()[client]["c043"]
         records, labels = {n: told.records[n] for n in known}, {n: told.labels[n] for n in known}
         guess = launch(SumDecode(), view.knowing(EverybodysRecords(records, labels)), 0)
@@ -63,7 +62,7 @@ def test_what_it_cannot_read_it_refuses(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(ChooseAnotherAttack, match=r"1250 unknowns.*: each counts 10 times"):
         guessed(SumDecode(), several, "c043", "victim", SECURE_SERVER)
     whole = summed(tmp_path / "whole")
-    view = observe(whole, SECURE_SERVER, attribute("c043"), "victim")
+    view = view_of(whole, "attribute.c043", "victim", threat=SECURE_SERVER)
     with pytest.raises(GrantKnowledge, match="EverybodysRecords"):
         launch(SumDecode(), view.narrowed(view.kinds - {EverybodysRecords}), 0)
     known = view.know(EverybodysRecords)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from federations import view_of
 
 from overheard.attacks import attack_named, listens
 from overheard.attacks.label import BayesGroups, LinearDecode
@@ -23,9 +24,8 @@ from overheard.transcript.knowledge import (
     Messages,
     PublicRecords,
 )
-from overheard.transcript.target import LABEL
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch, observe
+from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ GROUP_ATTACKS = (
 
 
 def look(recording, client=0, threat=EAVESDROPPER):
-    return observe(recording, threat, LABEL, recording.clients[client])
+    return view_of(recording, "label", recording.clients[client], threat=threat)
 
 
 def wages(recording, client=0):

@@ -6,16 +6,15 @@ import dataclasses
 
 import numpy as np
 import pytest
-from federations import NEWTON, STATISTICS, TREES, recorded, score
+from federations import NEWTON, STATISTICS, TREES, recorded, score, view_of
 
 from overheard.attacks import attack_named
 from overheard.errors import ChooseAnotherAttack
 from overheard.evaluation.audit import audit
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import Labels, Messages
-from overheard.transcript.target import LABEL, LOCAL_MODEL, attribute, membership
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch, observe
+from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +55,7 @@ def classes(request, tmp_path_factory):
 def test_what_is_certain_is_right_and_grows_with_the_rounds(tmp_path):
     made = federated(tmp_path / "run", *CLASSES["xgboost"], {}, people=80)
     truth, certain = made.truth()["0"]["s"], []
-    view = observe(made, EAVESDROPPER, attribute("s"), "0")
+    view = view_of(made)
     for rounds in (1, 2, 4, 16):
         guess = launch(
             attack_named("max_entropy"), view.knowing(view.know(Messages).first(rounds)), 0
@@ -72,7 +71,7 @@ def test_what_is_certain_is_right_and_grows_with_the_rounds(tmp_path):
 @pytest.mark.parametrize("family", POOLS)
 def test_members_are_found_in_a_pool(tmp_path, family):
     made = federated(tmp_path / "run", *POOLS[family], {"membership": 30}, people=40)
-    view = observe(made, EAVESDROPPER, membership("s"), "0")
+    view = view_of(made, "membership.s")
     guess = launch(attack_named("candidate_decode"), view, 0)
     answers = made.truth("Membership", "membership.s")["0"]
     member = answers["__member__"] > 0.5
@@ -81,7 +80,7 @@ def test_members_are_found_in_a_pool(tmp_path, family):
 
 
 def test_labels_that_are_classes_are_decoded_and_nobody_is_told_them(classes):
-    view, attack = observe(classes, EAVESDROPPER, attribute("y"), "0"), attack_named("max_entropy")
+    view, attack = view_of(classes, "attribute.y"), attack_named("max_entropy")
     assert Labels not in view.kinds
     guess = launch(attack, view, 0)
     right = guess.choice() == classes.truth()["0"]["y"]
@@ -93,7 +92,7 @@ def test_labels_that_are_classes_are_decoded_and_nobody_is_told_them(classes):
 
 def test_what_a_client_would_make_alone(classes):
     """Of Newton steps nearly its own optimum. Of trees its own ones, which lean on all others'."""
-    view, attack = observe(classes, EAVESDROPPER, LOCAL_MODEL, "0"), attack_named("structured")
+    view, attack = view_of(classes, "local_model"), attack_named("structured")
     found = score(classes, view, attack, launch(attack, view, 0))
     assert found.details["agreement"] > 0.8
     assert (found.value < found.imputation / 2) == (classes.path.name == "newton")
@@ -101,7 +100,7 @@ def test_what_a_client_would_make_alone(classes):
 
 def test_of_tables_no_model_is_made(tmp_path):
     made = recorded(tmp_path / "run", STATISTICS, rounds=1, participation=1.0)
-    view, attack = observe(made, EAVESDROPPER, LOCAL_MODEL, "0"), attack_named("structured")
+    view, attack = view_of(made, "local_model"), attack_named("structured")
     with pytest.raises(ChooseAnotherAttack, match="makes no model"):
         launch(attack, view, 0)
 
@@ -125,7 +124,7 @@ def test_labels_that_are_numbers_are_solved_for_within_their_intervals(tmp_path,
             tmp_path / str(seed), *model, {"attributes": [], "label": True}, people=60, seed=seed,
             change=positive if family == "gamma" else lambda dataset: dataset,
         )  # fmt: skip
-        view = observe(made, EAVESDROPPER, LABEL, "0")
+        view = view_of(made, "label")
         guess, truth = launch(attack_named("linear_decode"), view, 0), made.truth()["0"]["y"]
         covered += (np.abs(guess.values - truth) <= 1.96 * guess.sd).tolist()
         exact = guess.sd < 1e-3  # the others share their leaves or cells with somebody, always

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from federations import generated_people, simulated
+from federations import generated_people, simulated, view_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,9 +18,7 @@ from overheard.programs.program import Candidates, Exchange
 from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, OneHot, Records, Scaled
 from overheard.transcript.knowledge import Messages
-from overheard.transcript.target import attribute
-from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch, observe
+from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
@@ -155,7 +153,7 @@ def federated(path, tables, people=60, rounds=1, **more):
 
 
 def guessed(recording, client="0", rounds=None):
-    view = observe(recording, EAVESDROPPER, attribute("s"), client)
+    view = view_of(recording, client=client)
     if rounds is not None:
         view = view.knowing(view.know(Messages).first(rounds))
     return launch(attack_named("max_entropy"), view, 0), recording.truth()[client]["s"]
@@ -244,8 +242,8 @@ def test_recorded_tables_may_have_other_names_and_come_one_by_one():
 
 def test_counts_that_no_values_explain_are_flagged(tmp_path):
     recording = federated(tmp_path / "run", [{"by": ["s", "x0"]}], bins=BINS)
-    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
-    other = observe(recording, EAVESDROPPER, attribute("s"), "1").know(Messages)
+    view = view_of(recording)
+    other = view_of(recording, client="1").know(Messages)
     guess = launch(attack_named("max_entropy"), view.knowing(other), 0)
     assert "no values explain" in guess.diagnostics["flag"]
     assert guess.diagnostics["proven"] == 0

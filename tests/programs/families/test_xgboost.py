@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federations import guessed, recorded
+from federations import guessed, recorded, view_of
 
 from overheard.attacks import attack_named
 from overheard.cli import main
@@ -55,8 +55,8 @@ def test_one_client_after_the_other(tmp_path):
 
 def test_placebo_of_other_clients_trees(federation):
     """The trees of other people say nothing, and the decoder says that it has been misled."""
-    mine = observe(federation, EAVESDROPPER, attribute("s"), "0")
-    theirs = observe(federation, EAVESDROPPER, attribute("s"), "1").know(Messages)
+    mine = view_of(federation)
+    theirs = view_of(federation, client="1").know(Messages)
     guess = launch(attack_named("max_entropy"), mine.knowing(theirs), 0)
     truth = federation.truth()["0"]["s"]
     majority = max(truth.mean(), 1 - truth.mean())
@@ -165,7 +165,7 @@ def test_descriptions_that_contradict_themselves_are_refused(federation):
 
 
 def test_rounds_without_an_answer_are_left_out(federation):
-    observed = observe(federation, EAVESDROPPER, attribute("s"), "0").know(Messages).exchanges
+    observed = view_of(federation).know(Messages).exchanges
     nothing = dataclasses.replace(observed[1], returned={MODEL: np.zeros(0, dtype=np.uint8)})
     assert len(read_exchanges([observed[0], nothing, observed[2]])) == 2
     assert isinstance(federation.truth()["0"], Records)
@@ -189,7 +189,7 @@ def test_a_model_that_is_none_is_refused_and_nothing_is_written(tmp_path, monkey
 
 
 def test_trees_of_other_classes_than_the_models_are_refused(federation):
-    (_, one, *_) = observe(federation, EAVESDROPPER, attribute("s"), "0").know(Messages).exchanges
+    (_, one, *_) = view_of(federation).know(Messages).exchanges
     classes = Path(__file__).parents[2] / "fuzz" / "corpus" / "trees" / "classes.json"
     other = {MODEL: np.frombuffer(classes.read_bytes(), dtype=np.uint8)}
     with pytest.raises(FixRecording, match="other classes"):
