@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from overheard.attacks import all_attacks, attack_named
-    from overheard.evaluation.audit import AuditOptions, audit
+    from overheard.evaluation.audit import audit
+    from overheard.evaluation.parts import AuditOptions
     from overheard.evaluation.record import Audit, read_audit
     from overheard.federation.federation import Federation, parse_config, read_config
     from overheard.federation.plan import plan
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "attacks": ("all_attacks", "attack_named"),
-    "evaluation.audit": ("AuditOptions", "audit"),
+    "evaluation.audit": ("audit",),
+    "evaluation.parts": ("AuditOptions",),
     "evaluation.record": ("Audit", "read_audit"),
     "federation.federation": ("Federation", "parse_config", "read_config"),
     "federation.plan": ("plan",),

@@ -1,9 +1,16 @@
-"""Several processes at once, of this machine or a Ray cluster: for sweeps and audits of many."""
+"""Several processes at once, of this machine or a Ray cluster: for audits and sweeps.
+
+How many, is said in one word everywhere. A number: so many processes of this machine. ``ray``, or
+the address of a Ray cluster: its processors. Nothing: the work begins here, and is shared out once
+the time that it takes shows that this is worth it. What comes out never depends on it.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
+import resource
 import socket
 import sys
 import time
@@ -12,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context
+from pathlib import Path
 from threading import Thread
 from types import ModuleType
 from typing import Any, TypeVar
@@ -20,13 +28,59 @@ from overheard.errors import FixConfig, needs
 
 Result = TypeVar("Result")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+ONCE, WORTH, LONG = 3.0, 10.0, 60.0
+"""Seconds that whatever is done once may take, seconds of work that a process must find before it
+is started (starting takes it about two), and seconds that are announced."""
+
+
+def shared_out(
+    task: Callable[..., Result],
+    calls: Sequence[tuple[Any, ...]],
+    workers: str,
+    what: str,
+    say: Callable[[str], None],
+) -> Iterator[Result]:
+    """What the task returns for each of the calls, as they end; ``what`` a call is, in words.
+
+    ``workers``: see above. ``say``: told how long it will take, once that is known to be long.
+    """
+    if workers not in ("", "1"):
+        yield from spread(task, calls, workers, what)
+        return
+    begin = time.monotonic()
+    for done, call in enumerate(calls, 1):
+        yield task(*call)
+        ahead = max(time.monotonic() - begin - ONCE, 0.0) / done * (len(calls) - done)
+        several = 1 if workers else min(room(), len(calls) - done, int(ahead / WORTH))
+        if done == 1 and (left := ahead / max(several, 1)) > LONG:
+            say(f"about {left / 60:.0f} minutes more")
+        if several > 1:
+            yield from in_processes(task, calls[done:], several, what)
+            return
 
 
 def spread(
-    task: Callable[..., Result], calls: Sequence[tuple[Any, ...]], workers: int, ray: str, what: str
+    task: Callable[..., Result], calls: Sequence[tuple[Any, ...]], workers: str, what: str
 ) -> Iterator[Result]:
-    """The same on the cluster at the address ``ray``, or, without one, `in_processes`."""
-    return on_cluster(task, calls, ray) if ray else in_processes(task, calls, workers, what)
+    """The same, by as many processes as are asked for or by a cluster."""
+    if workers.isdigit() and int(workers):
+        return in_processes(task, calls, min(int(workers), max(len(calls), 1)), what)
+    if workers == "ray" or ":" in workers:
+        return on_cluster(task, calls, "auto" if workers == "ray" else workers)
+    raise FixConfig(
+        f"{workers!r} cannot work; give a number of processes from 1 on, ray, or the address of a "
+        "Ray cluster, HOST:PORT"
+    )
+
+
+def room() -> int:
+    """Processes as large as this one has been that the machine has processors and memory for."""
+    try:
+        free = int(re.findall(r"MemAvailable: +(\d+)", Path("/proc/meminfo").read_text())[0])
+        cores = len(os.sched_getaffinity(0))
+    except (OSError, IndexError, AttributeError):  # no Linux: who knows what is free there
+        return 1
+    return min(cores, free // resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def in_processes(
@@ -61,13 +115,14 @@ def on_cluster(
     with needs("ray"):
         import ray
     try:
-        _connect(address)
+        if address != "auto":  # Ray itself would try for minutes where nobody listens
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError, ValueError, RuntimeError) as error:
         words = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FixConfig(
-            f"no Ray cluster answers at {address!r} ({words}); start one, or leave --ray out"
-        ) from error
+        remedy = "start one, or give a number of workers"
+        raise FixConfig(f"no Ray cluster answers at {address!r} ({words}); {remedy}") from error
     try:
         remote = ray.remote(num_cpus=1)(task)
         waiting = [remote.remote(*call) for call in calls]
@@ -76,16 +131,6 @@ def on_cluster(
             yield from ray.get(ready)
     finally:
         ray.shutdown()
-
-
-def _connect(address: str) -> None:
-    """Fail within seconds where nobody listens: Ray itself would go on trying for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if address == "auto":
-        return
-    if not host or not port.isdigit():
-        raise FixConfig(f"{address!r} is no address of a Ray cluster; give HOST:PORT or auto")
-    socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _end_with(parent: int) -> None:

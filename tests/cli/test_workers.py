@@ -1,13 +1,18 @@
-"""An audit on several workers is the audit on one."""
+"""An audit on several workers is the audit on one, and several are started where it is worth it."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from overheard import workers
+from overheard.evaluation import audit
+from overheard.workers import shared_out
 
 pytestmark = pytest.mark.slow
 
@@ -18,20 +23,63 @@ def without_seconds(file: Path) -> str:
     return re.sub(r'"seconds": [^,\n}]+', "", file.read_text())
 
 
-def test_two_workers_write_what_one_writes(workplace: Any, monkeypatch: Any) -> None:
-    """And what they found is not looked for again: the parent has only to put it together."""
-    one = workplace.overheard("audit", "run", "--out", "one", *ATTACKS)
+@pytest.mark.parametrize("asked", [["--workers", "2"], []])
+def test_two_workers_write_what_one_writes(
+    workplace: Any, monkeypatch: Any, asked: list[str]
+) -> None:
+    """Asked for two from the start, this process attacks nobody; asked for nothing it begins, with
+    one client, and is joined as soon as work for two is ahead."""
+    one = workplace.overheard("audit", "run", "--out", "one", *ATTACKS, "--workers", "1")
     assert one.returncode == 0, one.stderr
+    monkeypatch.setattr(workers, "ONCE", 0.0)
+    monkeypatch.setattr(workers, "WORTH", 1e-6)
+    monkeypatch.setattr(workers, "room", lambda: 2)
+    real, attacked = audit._outcome, set()
 
-    from overheard.evaluation import audit
+    def outcome(asked: Any, attack: Any, view: Any, scorer: Any) -> Any:
+        attacked.add(view.client)
+        return real(asked, attack, view, scorer)
 
-    def twice(*given: Any, **more: Any) -> Any:
-        raise AssertionError("what the workers did is done again")
-
-    monkeypatch.setattr(audit, "_outcome", twice)
-    two = workplace.overheard("audit", "run", "--out", "two", *ATTACKS, "--workers", "2")
+    monkeypatch.setattr(audit, "_outcome", outcome)
+    two = workplace.overheard("audit", "run", "--out", "two", *ATTACKS, *asked)
     assert two.returncode == 0, two.stderr
+    assert attacked == (set() if asked else {"site 0"})
     files = [workplace.path / name / "audit.json" for name in ("one", "two")]
     assert without_seconds(files[0]) == without_seconds(files[1])
     assert len(json.loads(files[1].read_text())["replays"]) == 3
     assert {p.name for p in files[1].parent.iterdir()} == {"audit.json", "report.html"}
+
+
+def test_processes_are_started_where_there_is_work_and_room_for_them(monkeypatch: Any) -> None:
+    """Long work is announced, and starting a process must be worth it."""
+
+    def used(seconds: float, room: int) -> tuple[list[Any], list[str]]:
+        now, said = [0.0], list[str]()
+
+        def task(call: int) -> str:
+            now[0] += seconds
+            return "here"
+
+        monkeypatch.setattr(workers, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        monkeypatch.setattr(workers, "room", lambda: room)
+        monkeypatch.setattr(
+            workers, "in_processes", lambda task, calls, many, _: [many] * len(calls)
+        )
+        return list(shared_out(task, [(k,) for k in range(40)], "", "", said.append)), said
+
+    assert used(0.1, 8) == (["here"] * 40, [])
+    assert used(1.0, 8) == (["here"] * 8 + [2] * 32, [])
+    assert used(4.0, 8) == (["here"] + [3] * 39, [])
+    assert used(60.0, 8) == (["here"] + [8] * 39, ["about 5 minutes more"])
+    assert used(60.0, 1) == (["here"] * 40, ["about 37 minutes more"])
+
+
+def test_there_is_room_for_as_many_as_memory_holds(monkeypatch: Any) -> None:
+    if not Path("/proc/meminfo").exists():
+        pytest.skip("no Linux")
+    monkeypatch.setattr(workers.os, "sched_getaffinity", lambda _: range(64))
+    largest = workers.resource.getrusage(workers.resource.RUSAGE_SELF).ru_maxrss
+    for many in (0, 3, 100):
+        text = f"MemFree: 1 kB\nMemAvailable:  {many * largest + largest // 2} kB\n"
+        monkeypatch.setattr(Path, "read_text", lambda self, text=text: text)
+        assert workers.room() == min(many, 64)

@@ -17,8 +17,9 @@ from overheard import attacks
 from overheard.attacks import all_attacks
 from overheard.attacks.baselines import LastReturned
 from overheard.errors import FixConfig, FixRecording
-from overheard.evaluation.audit import PIECE, AuditOptions, audit, flag_notes, promise_notes
+from overheard.evaluation.audit import PIECE, audit, flag_notes, promise_notes
 from overheard.evaluation.checkpoint import Checkpoint
+from overheard.evaluation.parts import AuditOptions
 from overheard.evaluation.record import VERSION, Finding, read_audit
 from overheard.evaluation.scoring import Scored, pooled
 from overheard.report.html import render, render_markdown

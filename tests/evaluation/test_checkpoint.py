@@ -10,8 +10,9 @@ import pytest
 
 from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.partial import PartialDecode
-from overheard.evaluation.audit import PIECE, AuditOptions, audit
+from overheard.evaluation.audit import PIECE, audit
 from overheard.evaluation.checkpoint import Checkpoint
+from overheard.evaluation.parts import AuditOptions
 from overheard.evaluation.record import Finding, read_audit
 from overheard.evaluation.scoring import Posterior, Scored
 from overheard.report.digest import digest

@@ -8,8 +8,9 @@ import pytest
 from overheard.attacks import attack_named
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation import ladder
-from overheard.evaluation.audit import AuditOptions, audit
+from overheard.evaluation.audit import audit
 from overheard.evaluation.ladder import RUNGS, demographic, first_rounds, lowered, with_others
+from overheard.evaluation.parts import AuditOptions
 from overheard.evaluation.scoring import Case
 from overheard.report import words
 from overheard.report.html import render, render_markdown

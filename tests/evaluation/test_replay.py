@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from federations import generated_people, simulated
 
-from overheard.evaluation.audit import PIECE, audit
-from overheard.evaluation.checkpoint import Checkpoint
+from overheard.evaluation.audit import audit
 from overheard.evaluation.record import Replay, pooled_rate
 from overheard.evaluation.replay import Chance, replays, together
 from overheard.programs.recipe import Adam, Recipe
@@ -164,16 +163,6 @@ def test_an_audit_holds_the_replays_and_goes_on_with_them(federate, tmp_path, mo
     record = audit(recording, EAVESDROPPER, ["majority"], clients=["0", "3"], targets=["s"])
     assert [(r.client, r.outcome) for r in record.replays] == [("0", "fits"), ("3", "fits")]
     assert record.unfit == set()
-    recipe = recipe_of(recording)
-    assert recipe is not None
-    pieces = tmp_path / "pieces"
-    pieces.mkdir()
-    first = replays(recording, recipe, recording.truth(), ["0"], kept=Checkpoint(pieces, PIECE))
-    monkeypatch.setattr("overheard.evaluation.replay.compared", None)
-    assert (
-        replays(recording, recipe, recording.truth(), ["0"], kept=Checkpoint(pieces, PIECE))
-        == first
-    )
 
 
 def test_one_more_of_the_same_is_not_strange_and_a_shift_is(rng):

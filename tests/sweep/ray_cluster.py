@@ -22,8 +22,8 @@ if __name__ == "__main__":
     try:
         cluster.add_node(num_cpus=1, object_store_memory=100_000_000)
         cluster.wait_for_nodes()
-        sweep(parse_sweep(json.loads(sys.argv[1])), sys.argv[2], ray=cluster.address)
-        words = [sys.executable, "-m", "overheard", *sys.argv[3:], "--ray", cluster.address]
+        sweep(parse_sweep(json.loads(sys.argv[1])), sys.argv[2], cluster.address)
+        words = [sys.executable, "-m", "overheard", *sys.argv[3:], "--workers", cluster.address]
         subprocess.run(words, check=True)
         ray.init(cluster.address, log_to_driver=False)
         sys.stdout.write(f"{sum(node['Alive'] for node in ray.nodes())} nodes\n")

@@ -206,7 +206,7 @@ def kill(what, done, total):
         pathlib.Path(sys.argv[3]).write_text(json.dumps(workers))
         os.kill(os.getpid(), 9)
 
-sweep(parse_sweep(json.loads(sys.argv[1])), sys.argv[2], workers=2, progress=kill)
+sweep(parse_sweep(json.loads(sys.argv[1])), sys.argv[2], workers="2", progress=kill)
 """
 
 
@@ -242,7 +242,7 @@ def test_workers_know_the_sources_that_were_added(tmp_path: Path) -> None:
     options = {"sizes": [30, 40]}
     base = {**SWEEP["base"], "data": {"source": "leaf_synthetic", "options": options}}
     asked = {**SWEEP, "base": base, "clients": [], "attacks": ["majority"], "seeds": [0]}
-    rows = read_rows(sweep(parse_sweep(asked), tmp_path / "s", workers=2))
+    rows = read_rows(sweep(parse_sweep(asked), tmp_path / "s", workers="2"))
     assert [row["error"] for row in rows] == [None, None]
     assert all(row["utility"] is not None for row in rows)
 
@@ -272,7 +272,7 @@ def test_a_sweep_that_is_stopped_keeps_its_cells_and_waits_for_no_worker(
 
     many = parse_sweep({**SWEEP, "seeds": list(range(10))})
     with pytest.raises(error, match=words):
-        sweep(many, tmp_path / "s", workers=2, progress=progress)
+        sweep(many, tmp_path / "s", workers="2", progress=progress)
     assert multiprocessing.active_children() == []
     assert 1 <= len(kept(tmp_path / "s")) < 20
 
@@ -336,7 +336,7 @@ def test_two_nodes_of_a_ray_cluster_give_the_same_table_and_audit(
 def test_an_address_where_no_cluster_is(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed")
     with pytest.raises(FixConfig, match="no Ray cluster answers"):
-        sweep(parse_sweep(ONE), tmp_path / "s", ray="127.0.0.1:1")
+        sweep(parse_sweep(ONE), tmp_path / "s", "127.0.0.1:1")
 
 
 def test_held_out_records_are_nobodys() -> None:

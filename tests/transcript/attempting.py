@@ -23,8 +23,8 @@ from safetensors.numpy import save_file
 from overheard.cli.audit import run_audit
 from overheard.data.file import load
 from overheard.errors import FixConfig, FixRecording
-from overheard.evaluation.audit import AuditOptions
 from overheard.evaluation.compare import compare
+from overheard.evaluation.parts import AuditOptions
 from overheard.evaluation.record import read_audit
 from overheard.federation.federation import read_config
 from overheard.federation.plan import plan

@@ -13,15 +13,11 @@ from typer import Exit, Option
 import overheard
 from overheard import terminal
 from overheard.cli.describe import described
-from overheard.cli.options import Describing, Grant, Out, Run, Seed, Threat, TrustCode
+from overheard.cli.options import Describing, Grant, Out, Run, Seed, Threat, TrustCode, Workers
 from overheard.cli.recording import record
 from overheard.errors import ChooseAnotherAttack, FixRecording
 from overheard.files import refuse_existing, replace_durably, write_durably
 
-SHARES = 8
-"""Parts of an audit for each worker, so that one that was given little helps the others."""
-CLUSTER = 16
-"""Workers for which an audit is cut up for a cluster, whose size is its own business."""
 PAGE = "report.html"
 """The report, beside the audit that it shows."""
 ATTACK_FAILED = 3
@@ -51,13 +47,7 @@ def audit(
     demographics: Annotated[
         list[str], Option(help="Public column of registers (repeat), for --ladder.")
     ] = [],
-    workers: Annotated[
-        int, Option(help="Processes that attack clients at once; the audit is the same.", min=1)
-    ] = 1,
-    ray: Annotated[
-        str,
-        Option(help="Address of a Ray cluster instead, whose nodes see RUN and OUT as they are."),
-    ] = "",
+    workers: Workers = "",
     description: Describing = None,
     trust_code: TrustCode = False,
     seed: Seed = None,
@@ -88,9 +78,7 @@ def audit(
             result = overheard.read_audit(out / AUDIT)
         else:
             asked = (recording, overheard.threat_named(threat, grant), attack, client, target)
-            how = overheard.AuditOptions(**settings)
-            if workers > 1 or ray:
-                _share_out((*asked, how), kept, workers, ray)
+            how = overheard.AuditOptions(**settings, workers=workers)
             result = run_audit(*asked, how, kept)
         replace_durably(page, render(result).encode())
         finish(work, AUDIT, result.to_json())
@@ -134,32 +122,6 @@ def _refuse_damaged(run: Path) -> None:
     if problems:
         more = f" (and {len(problems) - 1} more: overheard verify {run})" if problems[1:] else ""
         raise FixRecording(f"{problems[0]}{more}")
-
-
-def _share_out(asked: tuple[Any, ...], kept: Any, workers: int, ray: str) -> None:
-    """Let workers do what can be done of the audit client by client; what they find is kept."""
-    from overheard.programs.trusted import trusted
-    from overheard.workers import spread
-
-    total = SHARES * max(workers, CLUSTER if ray else 1)
-    calls = [(asked, kept, trusted(), (k, total)) for k in range(total)]
-    with terminal.steps(f"auditing on {ray or f'{workers} workers'}") as show:
-        shares = spread(_one_share, calls, workers, ray, "part of the audit")
-        for done, _ in enumerate(shares, 1):
-            show(f"part {done}", done, total)
-
-
-def _one_share(
-    asked: tuple[Any, ...], kept: Any, known: tuple[str, ...], share: tuple[int, int]
-) -> None:
-    """What one worker does: its part of the attacks and replays, without the curves."""
-    from overheard.programs.trusted import trust
-
-    for factory in known:
-        trust(factory)
-    recording, threat, attacks, clients, targets, how = asked
-    how = replace(how, share=share, rounds=False, ladder=False)
-    overheard.audit(recording, threat, attacks, clients, targets, how, kept)
 
 
 def run_audit(

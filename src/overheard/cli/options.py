@@ -25,3 +25,11 @@ TrustCode = Annotated[
     bool,
     Option("--trust-code", help="Import the model factory that the TOML file of --with names."),
 ]
+Workers = Annotated[
+    str,
+    Option(
+        help="Processes, or ray (or HOST:PORT of a Ray cluster whose nodes see the same files); "
+        "results are the same.",
+        show_default="as many as are worth it",
+    ),
+]

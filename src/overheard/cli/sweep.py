@@ -9,14 +9,14 @@ from typing import Annotated
 from typer import Argument, Option
 
 from overheard import terminal
+from overheard.cli.options import Workers
 from overheard.files import replace_durably
 
 
 def sweep(
     config: Annotated[Path, Argument(help="TOML file that describes the sweep.")],
     out: Annotated[Path, Option(help="Folder of the results; an unfinished one goes on.")],
-    workers: Annotated[int, Option(help="Processes, one thread each.")] = 1,
-    ray: Annotated[str, Option(help="Address of a Ray cluster to run on instead.")] = "",
+    workers: Workers = "",
     again: Annotated[bool, Option("--again", help="Run cells that failed again.")] = False,
 ) -> None:
     """Record and audit a grid of federations; killed at any moment, the same command goes on."""
@@ -24,7 +24,7 @@ def sweep(
 
     described = grid.read_sweep(config)
     with terminal.steps("cells") as show:
-        run.sweep(described, out, workers, ray, again, show)
+        run.sweep(described, out, workers, again, show)
     rows = run.read_rows(out)
     failed = {row["cell"]: row["error"] for row in rows if row["error"]}
     for key, error in failed.items():

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from collections.abc import Iterable, Sequence
+from functools import partial
 from importlib.metadata import version
 from math import inf
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, ListenLonger
-from overheard.evaluation.baselines import Imputer
-from overheard.evaluation.checkpoint import NOT_RUN, Checkpoint, Progress, attempt, silent
+from overheard.evaluation.checkpoint import Checkpoint
 from overheard.evaluation.ladder import by_knowledge, by_rounds
+from overheard.evaluation.parts import Asked, AuditOptions, Part
 from overheard.evaluation.record import (
     AttackInfo,
     Audit,
@@ -28,17 +27,15 @@ from overheard.evaluation.record import (
     few,
     first_wrong,
 )
-from overheard.evaluation.replay import replays
-from overheard.evaluation.scoring import ALL_CLIENTS, Case, Scored, Scorer, answers_in, pooled
+from overheard.evaluation.replay import replayed, together
+from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, pooled
 from overheard.foreign.limits import check
-from overheard.programs.program import Told
-from overheard.programs.records import Records
 from overheard.questions.question import by_question, grouped
 from overheard.transcript.kind import EVERYBODY, program_in
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
-from overheard.transcript.view import Attack, View, in_the_clear, launch, observe
+from overheard.transcript.view import Attack, View, in_the_clear
 
 LEFT_OUT = (
     "This epsilon does not count what the recipe publishes: the means and scales of columns, and "
@@ -52,116 +49,13 @@ PIECE = Scored | Skipped | Failed | Finding | Replay
 """What an audit keeps while it is not finished."""
 
 
-@dataclass(frozen=True)
-class AuditOptions:
-    """How an audit is done.
-
-    ``slow``: attacks that search for minutes run also when they are not named; otherwise they are
-    listed as skipped. ``progress``: told what begins, how many steps are done and how many there
-    are.
-
-    ``rounds``: ask also what the first rounds alone would have told; ``ladder``: and what
-    adversaries learn who know less and less of the clients (`evaluation.ladder`), of whose columns
-    ``demographics`` are in registers (none named: those that are called so).
-
-    ``share``: only every n-th (target, client) and every n-th replay, from the k-th on, as (k, n):
-    several processes that keep what they find in one place do an audit together.
-    """
-
-    seed: int = 0
-    slow: bool = False
-    progress: Progress = field(default_factory=lambda: silent)
-    rounds: bool = False
-    ladder: bool = False
-    demographics: tuple[str, ...] = ()
-    share: tuple[int, int] = (0, 1)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What an audit is asked, and what all of its parts share. ``named``: the attacks that were
-    asked for by name, and hence run however slow they are."""
-
-    recording: Recording
-    threat: Threat
-    attacks: tuple[Attack, ...]
-    named: bool
-    clients: tuple[str, ...]
-    targets: tuple[Target, ...]
-    options: AuditOptions
-    kept: Checkpoint
-    recipe: Told
-
-    @cached_property
-    def truth(self) -> Mapping[str, Records]:
-        """The clients' records; a question about all of them at once may do without."""
-        needed = any(not target.asked.together for target in self.targets)
-        there = needed or self.recording.holds_truth("Records")
-        return self.recording.truth() if there else {}
-
-    @cached_property
-    def imputer(self) -> Imputer:
-        """The imputation baselines, each fitted once for the whole audit."""
-        return Imputer(self.options.seed)
-
-    def runs(self, attack: Attack) -> bool:
-        return self.options.slow or self.named or not is_slow(attack)
-
-    def case(self, target: Target, client: str) -> tuple[View, Scorer]:
-        """What the adversary holds of a client, and what scores its guesses."""
-        view = observe(self.recording, self.threat, target, client)
-        this = (self.recipe, self.truth, target, view, self.options.seed)
-        answers = answers_in(self.recording, target)
-        return view, Case(*this, answers, self.imputer).scorer()
-
-    def tried(
-        self,
-        attack: Attack,
-        target: Target,
-        client: str,
-        case: Callable[[], tuple[View, Scorer]],
-        doing: str = "",
-    ) -> Scored | Skipped | Failed:
-        """One attack on one client: its answer, scored, or why there is none. ``doing``: which part
-        of the audit it is, where not that of the whole recording."""
-
-        def run() -> Scored:
-            view, scorer = case()
-            begin = time.perf_counter()
-            guess = launch(attack, view, self.options.seed)
-            return scorer(attack, guess, time.perf_counter() - begin)
-
-        about = (attack.name, client or ALL_CLIENTS, target.column or None)
-        try:
-            return attempt(run, *about, doing)
-        except NOT_RUN as error:
-            return self.skip(attack, client, target, f"{doing}: {error}" if doing else str(error))
-
-    def target_of(self, found: Finding) -> Target:
-        """What a finding is about."""
-        about = (found.question, found.attribute)
-        return next(t for t in self.targets if (t.question, t.column or None) == about)
-
-    @staticmethod
-    def key_of(attack: Attack) -> str:
-        """What an attack's results are kept under: its name and, where they are its own,
-        settings."""
-        usual = all_attacks().get(attack.name)
-        return attack.name if usual is not None and attack == usual() else repr(attack)
-
-    @staticmethod
-    def skip(attack: Attack, client: str, target: Target, reason: str) -> Skipped:
-        whom, what = client or ALL_CLIENTS, target.column or None
-        return Skipped(attack=attack.name, client=whom, attribute=what, reason=reason)
-
-
 def audit(
     recording: Recording,
     threat: Threat,
     attacks: Iterable[str | Attack] | None = None,
     clients: Iterable[str] | None = None,
     targets: Iterable[str] | None = None,
-    options: AuditOptions = AuditOptions(),
+    options: AuditOptions | None = None,
     kept: Checkpoint | None = None,
 ) -> Audit:
     """Audit a recording under a threat model; None, or nothing selected, means all there are.
@@ -183,7 +77,7 @@ def audit(
         raise FixConfig(f"{path}: has no training recipe, without which nothing is scored")
     if unknown := set(names := tuple(clients or recording.clients)) - set(recording.clients):
         raise FixConfig(f"no client {min(unknown)!r}; there are {', '.join(recording.clients)}")
-    given, keys = tuple(attacks or ()), tuple(targets or ())
+    given, keys, options = tuple(attacks or ()), tuple(targets or ()), options or AuditOptions()
     asked = Asked(
         recording,
         threat,
@@ -195,35 +89,36 @@ def audit(
         kept or Checkpoint(),
         recipe,
     )
-    outcomes = _attacked(asked)
-    scored = [outcome for outcome in outcomes if isinstance(outcome, Scored)]
-    unscored = [outcome for outcome in outcomes if not isinstance(outcome, Scored)]
-    ran = {s.finding.attack for s in scored} | {u.attack for u in unscored}
+    asked.truth  # noqa: B018  # read before anything is said, as it may be missing
+    pieces = asked.found_by(_parts(asked))
+    scored, unanswered = of(Scored, pieces), (*of(Skipped, pieces), *of(Failed, pieces))
+    ran = {s.finding.attack for s in scored} | {one.attack for one in unanswered}
     used = [a for a in asked.attacks if a.name in ran]
     findings, over_all = pooled(scored, frozenset(a.name for a in used if listens(a)))
-    alone = any(not t.asked.together for t in asked.targets)
-    these = (recording, asked.recipe, asked.truth, asked.clients, options.seed)
     record = Audit(
         run=_run(asked),
         attacks=tuple(map(info_of, used)),
         findings=findings,
         pooled=over_all,
-        skipped=tuple(u for u in unscored if isinstance(u, Skipped)),
-        failed=tuple(u for u in unscored if isinstance(u, Failed)),
-        replays=replays(*these, asked.kept, options.share) if alone else (),
+        skipped=of(Skipped, pieces),
+        failed=of(Failed, pieces),
+        replays=together(of(Replay, pieces)),
         notes=notes_of(recording, findings),
     )
     curves = by_rounds(asked, record) if options.rounds else []
     ladder = by_knowledge(asked, record, scored) if options.ladder else []
-    parts = [*curves, *ladder]
-    return record.model_copy(
-        update={
-            "curves": tuple(part for part in curves if isinstance(part, Finding)),
-            "ladder": tuple(part for part in ladder if isinstance(part, Finding)),
-            "skipped": (*record.skipped, *(p for p in parts if isinstance(p, Skipped))),
-            "failed": (*record.failed, *(p for p in parts if isinstance(p, Failed))),
-        }
-    )
+    pieces += [*curves, *ladder]
+    more: dict[str, Any] = {"curves": of(Finding, curves), "ladder": of(Finding, ladder)}
+    more |= {"skipped": of(Skipped, pieces), "failed": of(Failed, pieces)}
+    return record.model_copy(update=more)
+
+
+Kind = TypeVar("Kind")
+
+
+def of(kind: type[Kind], pieces: Iterable[Any]) -> tuple[Kind, ...]:
+    """The pieces of a kind."""
+    return tuple(one for one in pieces if isinstance(one, kind))
 
 
 def chosen_attacks(attacks: Iterable[str | Attack]) -> list[Attack]:
@@ -235,46 +130,58 @@ def chosen_attacks(attacks: Iterable[str | Attack]) -> list[Attack]:
     return chosen
 
 
-def _attacked(asked: Asked) -> list[Scored | Skipped | Failed]:
-    """Every attack on every target and client that it is about."""
-    recording, options = asked.recording, asked.options
+def _parts(asked: Asked) -> list[Part]:
+    """The attacks on every target and client that they are about, slow searches last, and then the
+    replay of every client."""
+    recording, attacking = asked.recording, by_question(asked.attacks)
     whom = {t: (EVERYBODY,) if t.asked.together else asked.clients for t in asked.targets}
-    first, every = options.share
-    steps = [(t, c) for t in asked.targets for c in whom[t]][first::every]
-    attacking = by_question(asked.attacks)
+    steps = [(t, c) for t in asked.targets for c in whom[t]]
     count = sum(len(attacking.get(t.question, [])) for t, _ in steps)
     check("outcomes", count, recording.path, FixConfig)
+    parts = []
+    for slow in (False, True):
+        for target, client in steps:
+            these = [a for a in attacking.get(target.question, ()) if is_slow(a) == slow]
+            if these:
+                name = f"{target.key} of {client or ALL_CLIENTS}"
+                parts.append(Part(name, partial(_attacked, target, client, these)))
+    if any(not t.asked.together for t in asked.targets):
+        replay = "replay of"
+        parts += [Part(f"{replay} {c}", partial(_replay, c), (replay, c)) for c in asked.clients]
+    return parts
+
+
+def _replay(client: str, asked: Asked) -> list[Replay]:
+    these = (asked.recording, asked.recipe, asked.truth, client, len(asked.clients))
+    return [replayed(*these, asked.options.seed)]
+
+
+def _attacked(
+    target: Target, client: str, attacks: Sequence[Attack], asked: Asked
+) -> list[Scored | Skipped | Failed]:
+    """Attacks on one target of one client."""
+    keys = [("outcome", target.key, client, asked.key_of(a)) for a in attacks]
+    kept = [asked.kept.read(*key) for key in keys]
+    if all(kept):
+        return [one for found in kept for one in found or ()]
+    if not any(map(asked.runs, attacks)):
+        return [asked.skip(a, client, target, SLOW) for a in attacks]
+    try:
+        if client in asked.recording.clients and client not in asked.truth:
+            raise FixData(UNSCORED)
+        view, scorer = asked.case(target, client)
+    except (ListenLonger, FixData) as error:
+        return [asked.skip(a, client, target, str(error)) for a in attacks]
     outcomes: list[Scored | Skipped | Failed] = []
-    # read before anything is said, as it may be missing
-    truth = asked.truth if any(c in recording.clients for _, c in steps) else {}
-    for done, (target, client) in enumerate(steps):
-        step, attacks = f"{target.key} of {client or ALL_CLIENTS}", attacking.get(target.question)
-        options.progress(step, done, len(steps))
-        keys = [(target.key, client, asked.key_of(a)) for a in attacks or ()]
-        known = [asked.kept.read("outcome", *key) for key in keys]
-        if not attacks or all(known):
-            outcomes += [one for found in known if found for one in found]
-            continue
-        try:
-            if client in recording.clients and client not in truth:
-                raise FixData(UNSCORED)
-            view, scorer = asked.case(target, client)
-        except (ListenLonger, FixData) as error:
-            outcomes += [asked.skip(a, client, target, str(error)) for a in attacks]
-            continue
-        for attack, key in zip(attacks, keys, strict=True):
-            if listens(attack) and asked.runs(attack):  # guesses take no time
-                options.progress(f"{step}: {attack.name}", done, len(steps))
-            run = partial(_outcome, asked, attack, view, scorer)
-            outcomes += asked.kept.made(lambda run=run: [run()], "outcome", *key)  # type: ignore[misc]
-    options.progress("done", len(steps), len(steps))
+    for attack, key in zip(attacks, keys, strict=True):
+        outcomes += asked.kept.made(partial(_outcome, asked, attack, view, scorer), *key)
     return outcomes
 
 
-def _outcome(asked: Asked, attack: Attack, view: View, scorer: Scorer) -> Scored | Skipped | Failed:
+def _outcome(
+    asked: Asked, attack: Attack, view: View, scorer: Scorer
+) -> list[Scored | Skipped | Failed]:
     """One attack on one client."""
-    if not asked.runs(attack):
-        return asked.skip(attack, view.client, view.target, SLOW)
 
     def case() -> tuple[View, Scorer]:
         asks = getattr(attack, "same_as", None)
@@ -283,7 +190,7 @@ def _outcome(asked: Asked, attack: Attack, view: View, scorer: Scorer) -> Scored
             raise ChooseAnotherAttack(f"answers here as {same} does, which is run as well")
         return view, scorer
 
-    return asked.tried(attack, view.target, view.client, case)
+    return [asked.tried(attack, view.target, view.client, case)]
 
 
 def _run(asked: Asked) -> Run:

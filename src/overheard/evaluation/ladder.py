@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from overheard.attacks import is_slow
 from overheard.attacks.partial import PartialDecode
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation.decision import best_of, strongest
+from overheard.evaluation.parts import Asked, Part
 from overheard.evaluation.record import Audit, Failed, Finding, Skipped
 from overheard.evaluation.scoring import Case, Scored, Scorer, over_clients
 from overheard.programs.records import Records
@@ -40,9 +41,6 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, observe
-
-if TYPE_CHECKING:
-    from overheard.evaluation.audit import Asked
 
 # ------------------------------------------------------------------------------ fewer rounds
 
@@ -69,18 +67,15 @@ def by_rounds(asked: Asked, record: Audit) -> list[Finding | Failed | Skipped]:
     A number of rounds with which the attack cannot run is left out, and so are attacks
     that search for minutes; one with which it fails is listed as failed.
     """
-    chosen = list(_strongest(record))
-    found: list[Finding | Failed | Skipped] = []
-    for done, best in enumerate(chosen):
+    parts = []
+    for best in _strongest(record):
         attack = next(a for a in asked.attacks if a.name == best.attack)
         target = asked.target_of(best)
-        if target.asked.together or is_slow(attack):  # its guess has evidence by round
-            continue
-        asked.options.progress(f"{target.key}, by rounds: {attack.name}", done, len(chosen))
-        line = partial(_curve, asked, target, attack, best)
-        found += asked.kept.made(line, "rounds", target.key, str(best.client), asked.key_of(attack))
-    asked.options.progress("rounds", len(chosen), len(chosen))
-    return found
+        if not target.asked.together and not is_slow(attack):  # else: has evidence by round itself
+            key = ("rounds", target.key, str(best.client), asked.key_of(attack))
+            line = partial(_curve, target, attack, best)
+            parts.append(Part(f"{target.key}, by rounds: {attack.name}", line, key))
+    return asked.found_by(parts)
 
 
 def _strongest(record: Audit) -> Iterator[Finding]:
@@ -93,7 +88,7 @@ def _strongest(record: Audit) -> Iterator[Finding]:
 
 
 def _curve(
-    asked: Asked, target: Target, attack: Attack, best: Finding
+    target: Target, attack: Attack, best: Finding, asked: Asked
 ) -> Iterator[Finding | Failed | Skipped]:
     """One attack on one client, with ever more rounds, where its answer does not flag itself."""
     client = str(best.client)
@@ -215,16 +210,12 @@ def by_knowledge(
     are of the same people; where that would leave nobody, out of its own rung only.
     """
     about = [f for f in record.findings if f.question == PartialDecode.question]
-    best = list(best_of(f for f in about if f.attack in record.listening).values())
-    behind = {s.finding.key: s for s in scored}
-    made: list[Scored | Failed | Skipped] = []
-    for done, top in enumerate(best):
-        what = f"{top.attribute} of {top.client}, by what is known"
-        asked.options.progress(what, done, len(best))
-        made.append(_on(RUNGS[0], behind[top.key]))
-        line = partial(_lower, asked, top)
-        made += asked.kept.made(line, "ladder", str(top.attribute), str(top.client))
-    asked.options.progress("ladder", len(best), len(best))
+    best = best_of(f for f in about if f.attack in record.listening).values()
+    behind, parts = {s.finding.key: s for s in scored}, []
+    for top in best:
+        name, key = f"{top.attribute} of {top.client}, by what is known", top.key[1:]
+        parts.append(Part(name, partial(_lower, top), ("ladder", *map(str, key))))
+    made = [_on(RUNGS[0], behind[top.key]) for top in best] + asked.found_by(parts)
     answers = [one for one in made if isinstance(one, Scored)]
     flagged = {(f.attribute, f.client) for s in answers if (f := s.finding).flag}
     over_all = []
@@ -234,7 +225,7 @@ def by_knowledge(
     return [*(one.finding if isinstance(one, Scored) else one for one in made), *over_all]
 
 
-def _lower(asked: Asked, top: Finding) -> Iterator[Scored | Failed | Skipped]:
+def _lower(top: Finding, asked: Asked) -> Iterator[Scored | Failed | Skipped]:
     """The attribute and client of a finding, on every rung but the first."""
     client, target, options = str(top.client), asked.target_of(top), asked.options
     for rung in RUNGS[1:]:

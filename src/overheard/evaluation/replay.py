@@ -23,7 +23,7 @@ from scipy.stats import t as student_t
 
 from overheard.attacks.client import rounding, spread
 from overheard.errors import FixRecording, OverheardError
-from overheard.evaluation.checkpoint import NOTHING_KEPT, Checkpoint, attempt
+from overheard.evaluation.checkpoint import attempt
 from overheard.evaluation.record import CLOSE, MOST_SDS, Replay, pooled_rate
 from overheard.programs.networks import network
 from overheard.programs.program import Exchange, Program, Told
@@ -66,20 +66,19 @@ def replays(
     truth: Mapping[str, Records],
     clients: Sequence[str],
     seed: int = 0,
-    kept: Checkpoint = NOTHING_KEPT,
-    share: tuple[int, int] = (0, 1),
 ) -> tuple[Replay, ...]:
-    """Whether each client's messages are what the recipe, or its program, makes of its records.
+    """Whether each client's messages are what the recipe, or its program, makes of its records."""
+    these = (recording, told, truth)
+    return together([replayed(*these, client, len(clients), seed) for client in clients])
 
-    ``kept``: as in an audit that was stopped and goes on; ``share``: as in `AuditOptions`.
-    """
-    level, work = (total / max(len(clients), 1) for total in (FALSE, MOST_WORK))
-    found: list[Replay] = []
-    for client in clients[share[0] :: share[1]]:
-        rng = stream(seed, "replay", client)
-        one = partial(_replayed, recording, told, truth, client, level, work, rng)
-        found += kept.made(lambda one=one: [one()], "replay", client)  # type: ignore[misc]
-    return together(found)
+
+def replayed(
+    recording: Recording, told: Told, truth: Mapping[str, Records], client: str, of: int, seed: int
+) -> Replay:
+    """One client's line before all are asked `together`, of so many clients."""
+    level, work = (total / max(of, 1) for total in (FALSE, MOST_WORK))
+    rng = stream(seed, "replay", client)
+    return _replayed(recording, told, truth, client, level, work, rng)
 
 
 def together(found: Sequence[Replay]) -> tuple[Replay, ...]:

@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 from overheard.data.dataset import Dataset
 from overheard.data.source import add_sources, added
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording, OverheardError
-from overheard.evaluation.audit import AuditOptions, audit
+from overheard.evaluation.audit import audit
 from overheard.evaluation.checkpoint import Checkpoint, Progress, silent
 from overheard.evaluation.ladder import RUNGS
+from overheard.evaluation.parts import AuditOptions
 from overheard.evaluation.record import Audit, Finding, Part
 from overheard.files import replace_durably, sole_writer, write_durably
 from overheard.foreign.files import read_bounded, read_json
@@ -41,7 +42,7 @@ from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.randomness import stream
 from overheard.sweep.grid import Cell, SweepConfig, cells, parse_sweep
-from overheard.workers import spread
+from overheard.workers import shared_out
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]
@@ -55,40 +56,33 @@ DETAILS = ("bits_gained", "calibration_error", "balanced_accuracy")
 def sweep(
     config: SweepConfig,
     out: str | Path,
-    workers: int = 1,
-    ray: str = "",
+    workers: str = "1",
     again: bool = False,
     progress: Progress = silent,
 ) -> Path:
     """Run every cell that ``out`` does not hold yet; returns ``out``.
 
-    ``workers`` processes on this machine, or a Ray cluster at the address ``ray``. ``again``: run
-    cells once more that failed before. A disk that is full ends the sweep; what is finished is
-    kept, and the next call goes on from there.
+    ``workers``: as in `overheard.workers`. ``again``: run cells once more that failed before. A
+    disk that is full ends the sweep; what is finished is kept, and the next call goes on from
+    there.
     """
     folder = Path(out)
     wanted = cells(config)
-    if workers < 1:
-        raise FixConfig(f"{workers} workers cannot work; give at least one")
     with _begun(folder, config) as kept:
         left = [cell for cell in wanted if not _is_finished(kept.read(cell.key), again)]
         done = len(wanted) - len(left)
         progress("", done, len(wanted))
-        for number, result in enumerate(_results(left, workers, ray, folder / SCRATCH), done + 1):
+        # what a killed process leaves in the scratch folder, the next sweep removes
+        calls = [(cell, folder / SCRATCH, added()) for cell in left]
+
+        def say(words: str) -> None:
+            progress(words, done, len(wanted))
+
+        for result in shared_out(run_cell, calls, workers, "cell", say):
             kept.keep([result], result.key)
-            progress(result.name, number, len(wanted))
+            done += 1
+            say(result.name)
     return folder
-
-
-def _results(cells: Sequence[Cell], workers: int, ray: str, scratch: Path) -> Iterator[CellResult]:
-    """Results as they come, of tasks of a Ray cluster or of processes here, one thread each.
-
-    ``scratch``: where these record; what a killed process leaves there, the next sweep removes.
-    """
-    calls = [(cell, None if ray else scratch, added()) for cell in cells]
-    if ray or (workers > 1 and len(cells) > 1):
-        return spread(run_cell, calls, min(workers, len(cells)), ray, "cell")
-    return (run_cell(*call) for call in calls)
 
 
 @contextmanager
@@ -141,15 +135,16 @@ class CellResult(Part):
 def run_cell(cell: Cell, scratch: Path | None = None, known: Sequence[str] = ()) -> CellResult:
     """What a cell found; an error of the cell is part of its result.
 
-    ``scratch``: the folder in which its recording lies while it is measured; by default the
-    system's. Its name is in no result. ``known``: the packages whose data sources whoever hands out
-    the cell knows.
+    ``scratch``: the folder in which its recording lies while it is measured; where there is none
+    (on another machine), the system's. Its name is in no result. ``known``: the packages whose data
+    sources whoever hands out the cell knows.
     """
     for package in known:
         add_sources(package)
     about: dict[str, Any] = {"key": cell.key, "name": cell.name}
+    there = scratch if scratch and scratch.is_dir() else None
     with tempfile.TemporaryDirectory(
-        prefix="overheard-cell-", dir=scratch, ignore_cleanup_errors=True
+        prefix="overheard-cell-", dir=there, ignore_cleanup_errors=True
     ) as folder:
         try:
             found = CellResult(**about, **_measured(cell, Path(folder)))

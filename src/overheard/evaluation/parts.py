@@ -1,0 +1,188 @@
+"""What is an audit made of? Parts that can be done one by one, here or in other processes.
+
+What all parts share is `Asked`: the recording, who listens, and what was read and fitted once. A
+`Part` finds pieces: one attack on one client, a replay, a curve. `Asked.found_by` has them found,
+by as many processes as are worth it (`overheard.workers`); which process found what is in none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+from uuid import uuid4
+
+from overheard.attacks import all_attacks, is_slow
+from overheard.evaluation.baselines import Imputer
+from overheard.evaluation.checkpoint import NOT_RUN, Checkpoint, Progress, attempt, silent
+from overheard.evaluation.record import Failed, Finding, Skipped
+from overheard.evaluation.scoring import ALL_CLIENTS, Case, Scored, Scorer, answers_in
+from overheard.programs.program import Told
+from overheard.programs.records import Records
+from overheard.programs.trusted import trust, trusted
+from overheard.transcript.store import Recording
+from overheard.transcript.target import Target
+from overheard.transcript.threat import Threat
+from overheard.transcript.view import Attack, View, launch, observe
+from overheard.workers import shared_out
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """How an audit is done.
+
+    ``slow``: attacks that search for minutes run also when they are not named; otherwise they are
+    listed as skipped. ``progress``: told what begins, how many steps are done and how many there
+    are.
+
+    ``rounds``: ask also what the first rounds alone would have told; ``ladder``: and what
+    adversaries learn who know less and less of the clients (`evaluation.ladder`), of whose columns
+    ``demographics`` are in registers (none named: those that are called so).
+
+    ``workers``: by how many processes, as in `overheard.workers`; attacks that are defined in a
+    notebook need one.
+    """
+
+    seed: int = 0
+    slow: bool = False
+    progress: Progress = field(default_factory=lambda: silent)
+    rounds: bool = False
+    ladder: bool = False
+    demographics: tuple[str, ...] = ()
+    workers: str = "1"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an audit is asked, and what all of its parts share: in another process, too, where it
+    is unpacked once. ``named``: the attacks that were asked for by name, and hence run however slow
+    they are."""
+
+    recording: Recording
+    threat: Threat
+    attacks: tuple[Attack, ...]
+    named: bool
+    clients: tuple[str, ...]
+    targets: tuple[Target, ...]
+    options: AuditOptions
+    kept: Checkpoint
+    recipe: Told
+
+    @cached_property
+    def truth(self) -> Mapping[str, Records]:
+        """The clients' records; a question about all of them at once may do without."""
+        needed = any(not target.asked.together for target in self.targets)
+        there = needed or self.recording.holds_truth("Records")
+        return self.recording.truth() if there else {}
+
+    @cached_property
+    def imputer(self) -> Imputer:
+        """The imputation baselines, each fitted once for the whole audit."""
+        return Imputer(self.options.seed)
+
+    @cached_property
+    def _name(self) -> str:
+        return uuid4().hex
+
+    def __reduce__(self) -> Any:
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        quiet = replace(self.options, progress=silent)
+        return _arrived, (self._name, trusted(), fields | {"options": quiet})
+
+    def found_by(self, parts: Sequence[Part]) -> list[Any]:
+        """What some parts of the audit find, in their order."""
+        progress, workers = self.options.progress, self.options.workers
+        calls = [(self, part, k, len(parts)) for k, part in enumerate(parts)]
+        found: dict[int, list[Any]] = {}
+
+        def say(words: str) -> None:
+            progress(words, len(found), len(parts))
+
+        for k, pieces in shared_out(_found, calls, workers, "part of the audit", say):
+            found[k] = pieces
+            say(parts[k].name)
+        return [one for k in range(len(parts)) for one in found[k]]
+
+    def runs(self, attack: Attack) -> bool:
+        return self.options.slow or self.named or not is_slow(attack)
+
+    def case(self, target: Target, client: str) -> tuple[View, Scorer]:
+        """What the adversary holds of a client, and what scores its guesses."""
+        view = observe(self.recording, self.threat, target, client)
+        this = (self.recipe, self.truth, target, view, self.options.seed)
+        answers = answers_in(self.recording, target)
+        return view, Case(*this, answers, self.imputer).scorer()
+
+    def tried(
+        self,
+        attack: Attack,
+        target: Target,
+        client: str,
+        case: Callable[[], tuple[View, Scorer]],
+        doing: str = "",
+    ) -> Scored | Skipped | Failed:
+        """One attack on one client: its answer, scored, or why there is none. ``doing``: which part
+        of the audit it is, where not that of the whole recording."""
+
+        def run() -> Scored:
+            view, scorer = case()
+            begin = time.perf_counter()
+            guess = launch(attack, view, self.options.seed)
+            return scorer(attack, guess, time.perf_counter() - begin)
+
+        about = (attack.name, client or ALL_CLIENTS, target.column or None)
+        try:
+            return attempt(run, *about, doing)
+        except NOT_RUN as error:
+            return self.skip(attack, client, target, f"{doing}: {error}" if doing else str(error))
+
+    def target_of(self, found: Finding) -> Target:
+        """What a finding is about."""
+        about = (found.question, found.attribute)
+        return next(t for t in self.targets if (t.question, t.column or None) == about)
+
+    @staticmethod
+    def key_of(attack: Attack) -> str:
+        """What an attack's results are kept under: its name and, where they are its own,
+        settings."""
+        usual = all_attacks().get(attack.name)
+        return attack.name if usual is not None and attack == usual() else repr(attack)
+
+    @staticmethod
+    def skip(attack: Attack, client: str, target: Target, reason: str) -> Skipped:
+        whom, what = client or ALL_CLIENTS, target.column or None
+        return Skipped(attack=attack.name, client=whom, attribute=what, reason=reason)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What can be done of an audit by itself: ``find`` finds its pieces, which are kept under
+    ``key`` (without one it sees to that itself)."""
+
+    name: str
+    find: Callable[[Asked], Iterable[Any]]
+    key: tuple[str, ...] = ()
+
+
+def _found(asked: Asked, part: Part, number: int, total: int) -> tuple[int, list[Any]]:
+    """Which part it is, and what it finds."""
+    asked.options.progress(part.name, number, total)
+    if part.key:
+        return number, asked.kept.made(partial(part.find, asked), *part.key)
+    return number, list(part.find(asked))
+
+
+_HERE: dict[str, Asked] = {}
+
+
+def _arrived(name: str, known: Sequence[str], fields: Mapping[str, Any]) -> Asked:
+    """In a worker once for all of its parts: they share what was read and fitted."""
+    if name not in _HERE:
+        for factory in known:
+            trust(factory)
+        _HERE.clear()
+        _HERE[name] = Asked(**fields)
+    return _HERE[name]
