@@ -48,7 +48,7 @@ from tests.envelope.cases import MODULE, Case
 
 KEPT = Path(__file__).with_name("envelope.json")
 SAME = 1e-5
-"""Messages differ by less than this: the rounding of other processors, which training carries on."""
+"""Messages differ by less: the rounding of other processors, which training carries on."""
 CALIBRATED, WORSE, CERTAIN, LEAST, SLOWER = 0.05, 0.02, 0.99, 1e-3, 1.5
 MARKS = ("flag", "refused", "exposed", "unfit", "warned")
 RUNGS = ("half", "registry", "demographics", "schema")
