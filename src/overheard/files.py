@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,10 +20,8 @@ OPEN, PRIVATE = 0o666, 0o600  # files for everybody whom the umask admits, and f
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # file systems that cannot
 
 
-def write_durably(
-    path: Path, pieces: Iterable[bytes | memoryview], mode: int = OPEN
-) -> tuple[str, int]:
-    """Write a new file so that it exists whole or not at all; returns its sha256 and size.
+def write_durably(path: Path, pieces: Iterable[bytes | memoryview], mode: int = OPEN) -> None:
+    """Write a new file so that it exists whole or not at all.
 
     ``mode``: who may read it, as the umask allows.
 
@@ -33,16 +30,7 @@ def write_durably(
     behind, which the next writer of the same name removes.
     """
     refuse_existing(path)
-    digest, size = hashlib.sha256(), 0
-
-    def noted() -> Iterator[bytes | memoryview]:
-        nonlocal size
-        for piece in pieces:
-            yield piece
-            digest.update(piece)
-            size += len(piece)
-
-    with _part(path, noted(), mode) as temporary:
+    with _part(path, pieces, mode) as temporary:
         try:
             os.link(temporary, path)
         except OSError:  # the name is taken, or the file system has no links
@@ -50,7 +38,6 @@ def write_durably(
             temporary.rename(path)
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
-    return digest.hexdigest(), size
 
 
 def replace_durably(path: Path, content: bytes) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from overheard.foreign.shown import visible, visible_json
+from overheard.foreign.shown import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -59,8 +59,7 @@ def take_flags(words: Sequence[str]) -> list[str]:
 def emit(content: Any) -> None:
     """The command's result as JSON, if that was asked for."""
     if _MODE.json:
-        text = json.dumps(content, indent=1, ensure_ascii=False, default=str)
-        typer.echo(visible_json(text))
+        typer.echo(json.dumps(content, indent=1, default=str))  # ASCII steers no terminal
 
 
 def say(*lines: str) -> None:

@@ -19,7 +19,7 @@ from federations import FAMILIES, observed, quick, same, score
 from overheard.attacks import all_attacks
 from overheard.errors import DeclareKnowledge
 from overheard.programs.records import Records
-from overheard.transcript.knowledge import KINDS
+from overheard.transcript.kind import kinds
 from overheard.transcript.store import MEMBER_COLUMN, Recording, SideWriter
 from overheard.transcript.target import Target
 from overheard.transcript.threat import SERVER
@@ -147,7 +147,7 @@ def test_whoever_asks_for_more_is_refused(tmp_path: Path) -> None:
         name, paper, question, needs = "curious", "none", "local_model", honest.needs
 
         def __call__(self, view: View, rng: Any) -> Any:
-            for kind in KINDS:
+            for kind in kinds().values():
                 view.know(kind)
 
     with pytest.raises(DeclareKnowledge):

@@ -16,7 +16,7 @@ from overheard.attacks import all_attacks, equation, words
 from overheard.errors import GrantKnowledge
 from overheard.evaluation.checkpoint import NOT_RUN
 from overheard.questions.question import all_questions
-from overheard.transcript.knowledge import KINDS
+from overheard.transcript.kind import kinds
 from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch, observe
@@ -72,7 +72,7 @@ def test_describes_itself(name):
     assert re.fullmatch(r"[a-z0-9_]+", attack.name)
     assert attack.question in all_questions()
     assert attack.paper
-    assert all(any(issubclass(kind, need) for kind in KINDS) for need in attack.needs)
+    assert attack.needs <= set(kinds().values())
     assert len(words(attack)) > 40
     assert dataclasses.is_dataclass(attack)
     with pytest.raises(dataclasses.FrozenInstanceError):

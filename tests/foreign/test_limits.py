@@ -13,10 +13,7 @@ from overheard.foreign.limits import LIMITS, check, limit, variable
 SECURITY = Path(__file__).parents[2] / "SECURITY.md"
 
 
-@pytest.mark.parametrize(
-    ("given", "means"),
-    [("1000", 1000), ("2e9", 2 * 10**9), ("4GiB", 4 << 30), ("1.5k", 1500), ("64 kb", 65536)],
-)
+@pytest.mark.parametrize(("given", "means"), [("1000", 1000), ("2e9", 2 * 10**9), ("1.5e3", 1500)])
 def test_a_limit_is_what_the_environment_says(
     monkeypatch: pytest.MonkeyPatch, given: str, means: int
 ) -> None:
@@ -28,7 +25,7 @@ def test_a_limit_is_what_the_environment_says(
         check("rows", means + 1, "table", FixData)
 
 
-@pytest.mark.parametrize("given", ["0", "-1", "many", "1e99", "nan", "1 2", "0x10"])
+@pytest.mark.parametrize("given", ["0", "-1", "many", "1e99", "nan", "1 2", "0x10", "4GiB"])
 def test_a_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv("OVERHEARD_MAX_ROWS", given)
     with pytest.raises(FixConfig, match=r"OVERHEARD_MAX_ROWS is .*; give a whole number of rows"):

@@ -165,7 +165,7 @@ def change(step: dict[str, Any], place: Path) -> None:
             size = step.get("claims", len(head)).to_bytes(8, "little")
             body = bytes.fromhex(step.get("hex", "")) or bytes(step.get("zeros", 0))
             relisted(path, step["kind"], size + head + body)
-        case "header":  # other words in the header of a round's file; its digest is right
+        case "header":  # other words in the header of a round's file
             entry = lines_of(index)[step["line"]]
             raw = (path / entry["file"]).read_bytes()
             replaced = raw.replace(step["old"].encode(), step["new"].encode())

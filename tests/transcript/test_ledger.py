@@ -21,8 +21,8 @@ def folder(tmp_path: Path) -> Path:
     """A closed folder with two files."""
     writer = LedgerWriter(tmp_path / "folder")
     writer.append({"kind": "header", "about": "Zürich \ufffd"})
-    writer.file("one.bin", [b"first ", memoryview(b"file")], kind="side")
-    writer.file("two.bin", [b"second file"], kind="side")
+    writer.file("one.bin", b"first file", kind="side")
+    writer.file("two.bin", b"second file", kind="side")
     writer.close()
     return tmp_path / "folder"
 

@@ -23,8 +23,8 @@ from overheard.errors import (
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled
 from overheard.transcript.guess import AttributeValues, Membership
+from overheard.transcript.kind import kinds
 from overheard.transcript.knowledge import (
-    KINDS,
     AttributeDomain,
     AttributePrior,
     Broadcast,
@@ -297,7 +297,7 @@ def test_missing_knowledge_fails_first_and_says_who_grants_it(federate: Federate
     assert "attack 'curious' needs Messages;" in text
     assert "'secure-server' gives AttributeDomain, AttributePrior, Broadcast," in text
     assert "granted by: eavesdropper, isolating-server, server" in text
-    poor = EAVESDROPPER.without(*KINDS)
+    poor = EAVESDROPPER.without(*kinds().values())
     with pytest.raises(GrantKnowledge, match=r"needs AttributeDomain, Messages; .* gives nothing"):
         launch(NeverCalled(Messages), observe(recording, poor, attribute("s"), "0"), 0)
     assert observe(recording, poor.granting(Messages), attribute("s"), "0").kinds == {Messages}

@@ -18,7 +18,8 @@ from overheard.evaluation.decision import LEVELS, NOT_MEASURED, Level, decided
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
 from overheard.questions.question import Metric, Topic, all_metrics, metric_named
-from overheard.transcript.knowledge import KINDS, listens
+from overheard.transcript.kind import kinds
+from overheard.transcript.knowledge import listens
 
 VERSION = 5
 AUDIT = "audit.json"
@@ -330,7 +331,7 @@ class AttackInfo(Part):
     @property
     def listens(self) -> bool:
         """Whether it is an attack: it needs what clients say. The others are guesses."""
-        said = {kind.name for kind in KINDS if listens([kind])}
+        said = {kind.name for kind in kinds().values() if listens([kind])}
         return not said.isdisjoint(self.needs)
 
 

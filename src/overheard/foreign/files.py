@@ -44,10 +44,7 @@ def opened(
 
 
 def read_bounded(
-    path: Path,
-    bound: str,
-    follow: bool = False,
-    error: type[OverheardError] = FixRecording,
+    path: Path, bound: str, follow: bool = False, error: type[OverheardError] = FixRecording
 ) -> bytes:
     """The bytes of a plain file no larger than the limit of this name."""
     with opened(path, follow, error) as (file, size):

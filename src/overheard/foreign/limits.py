@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from overheard.errors import FixConfig, FixRecording, OverheardError
 
 PREFIX = "OVERHEARD_MAX_"
-_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?)\s*(|[kmgt]|[kmgt]i?b)", re.IGNORECASE)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]+)?(e[0-9]{1,2})?")
 _LARGEST = 1 << 62
 
 
@@ -65,17 +64,12 @@ def limit(name: str) -> int:
     given = os.environ.get(variable(name), "").strip()
     if not given:
         return LIMITS[name].default
-    match = _NUMBER.fullmatch(given)
-    number = 0
-    if match:
-        step = 1024 if match[2].lower().endswith("b") else 1000
-        number = int(float(match[1]) * step ** _POWERS[match[2].lower().rstrip("ib")])
-    if not 1 <= number <= _LARGEST:
+    if not _NUMBER.fullmatch(given) or not 1 <= float(given) <= _LARGEST:
         raise FixConfig(
             f"{variable(name)} is {given!r}; give a whole number of {LIMITS[name].unit} from 1 to "
-            "4e18, such as 1000000, 2e9 or 4GiB"
+            "4e18, such as 1000000 or 2e9"
         )
-    return number
+    return int(float(given))
 
 
 def check(name: str, found: int, where: object, error: type[OverheardError] = FixRecording) -> None:
@@ -85,10 +79,7 @@ def check(name: str, found: int, where: object, error: type[OverheardError] = Fi
 
 
 def beyond(
-    name: str,
-    where: object,
-    error: type[OverheardError] = FixRecording,
-    found: int | None = None,
+    name: str, where: object, error: type[OverheardError] = FixRecording, found: int | None = None
 ) -> OverheardError:
     """What is raised where a bound is passed; ``found``: by how much, if that is known."""
     known = LIMITS[name]

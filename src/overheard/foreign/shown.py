@@ -25,11 +25,6 @@ def visible(text: str, keep: str = "") -> str:
     )
 
 
-def visible_json(text: str) -> str:
-    """A JSON text that a terminal shows as it is: the same content, by JSON's own escapes."""
-    return _UNSAFE.sub(lambda m: m[0] if m[0] in "\n\t" else _escaped(m[0]), text)
-
-
 def short(value: object, longest: int = 200) -> str:
     """A value in an error message: its repr, cut where it goes on."""
     try:
@@ -44,8 +39,3 @@ def first_error(error: ValidationError) -> str:
     first = error.errors()[0]
     where = visible(".".join(map(str, first["loc"])))[:200] or "top level"
     return f"{where}: {first['msg']} (given: {short(first['input'])})"
-
-
-def _escaped(character: str) -> str:
-    raw = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{raw[i]:02x}{raw[i + 1]:02x}" for i in range(0, len(raw), 2))

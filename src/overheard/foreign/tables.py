@@ -25,7 +25,7 @@ from safetensors.numpy import load, save
 
 from overheard.errors import FixData, FixRecording, OverheardError, needs
 from overheard.foreign.files import opened, parse_json
-from overheard.foreign.limits import beyond, check, limit
+from overheard.foreign.limits import beyond, check
 
 Column = NDArray[Any]
 _IMAGES = (np.uint8, np.float32, np.float64)
@@ -74,15 +74,14 @@ def unpack_columns(raw: bytes, where: object) -> dict[str, Column]:
         check("columns", len(parse_json(raw[8 : 8 + size], where)), where)
         arrays = {tuple(key.split(":", 2)): array for key, array in load(raw).items()}
         columns: dict[str, Column] = {}
-        room = limit("table_bytes")
+        taken = 0
         for place, (at, kind, name) in enumerate(sorted(arrays, key=lambda key: int(key[0]))):
             if at != str(place) or name in columns:
                 raise ValueError("its columns are not numbered one by one, or a name stands twice")
             values = arrays[at, kind, name]
             check("rows", len(values), where)
-            room -= values.nbytes * (4 if kind == "text" else 1)
-            if room < 0:
-                raise beyond("table_bytes", f"{where}: column {name!r}")
+            taken += values.nbytes * (4 if kind == "text" else 1)
+            check("table_bytes", taken, f"{where}: column {name!r}")
             columns[name] = _column(kind, values)
         if len({len(values) for values in columns.values()}) > 1:
             raise ValueError("its columns differ in length")

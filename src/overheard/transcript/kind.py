@@ -164,11 +164,6 @@ def kind(made: K) -> K:
     return made
 
 
-def registered() -> tuple[type[Knowledge], ...]:
-    """The kinds that were registered so far."""
-    return tuple(_REGISTRY.values())
-
-
 def kinds() -> dict[str, type[Knowledge]]:
     """Every kind by the name that it has on disk: ours, and those of other packages."""
     _announced()

@@ -25,14 +25,13 @@ from overheard.transcript.kind import (
     Knowledge,
     Rounds,
     kind,
-    registered,
     sealed,
 )
 from overheard.transcript.target import JOINT, attribute, joined
 from overheard.transcript.traffic import Broadcast, ClientProgram, Messages, RoundSum, Sums
 
 __all__ = [
-    "BEHAVIOURS", "KINDS",
+    "BEHAVIOURS",
     "AppliedDefence", "AttributeDomain", "AttributePrior", "AuxiliaryData", "BatchOrder",
     "Broadcast", "CandidatePool", "ClientProgram", "EverybodysRecords", "GroupCounts", "Groups",
     "InTheClear", "Labels", "Messages", "PublicRecords", "RoundSum", "ShardSize", "Sums",
@@ -348,12 +347,6 @@ def listens(needs: Iterable[type[Any]]) -> bool:
     """Is what clients say among these kinds? Whoever needs none of it is a guess that attacks are
     compared with."""
     return any(issubclass(kind, Rounds) for kind in needs)
-
-
-KINDS: tuple[type[Knowledge], ...] = tuple(
-    known for known in registered() if known.__module__.startswith(f"{__package__}.")
-)
-"""The kinds of this package; `kinds` has those of others too."""
 
 
 @kind

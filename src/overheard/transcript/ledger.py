@@ -126,10 +126,11 @@ class LedgerWriter:
             raise
         self._previous, self._size = digest, self._size + len(line)
 
-    def file(self, name: str, pieces: Iterable[bytes | memoryview], **about: Any) -> None:
+    def file(self, name: str, content: bytes, **about: Any) -> None:
         """Write a file under a temporary name, make it durable, rename it, then list it."""
-        digest, size = write_durably(self.folder / name, pieces, self._mode)
-        self.append({"file": name, "size": size, "sha256": digest, **about})
+        write_durably(self.folder / name, [content], self._mode)
+        digest = hashlib.sha256(content).hexdigest()
+        self.append({"file": name, "size": len(content), "sha256": digest, **about})
 
     def close(self) -> None:
         """Write the last line."""
@@ -172,13 +173,17 @@ def listed_file(folder: Path, entry: Entry) -> Path:
     return path
 
 
-def sound_file(folder: Path, entry: Entry) -> Path:
-    """The path of a listed file, if its bytes are those that the index tells of."""
+def damaged(path: Path) -> FixRecording:
+    """What is raised of a file that is not what its index says."""
+    return FixRecording(f"{path}: its bytes do not match the index; restore it from a copy")
+
+
+def check_file(folder: Path, entry: Entry) -> None:
+    """Refuse a listed file whose bytes are not those that the index tells of."""
     path = listed_file(folder, entry)
     with opened(path) as (file, _):
         if hashlib.file_digest(file, "sha256").hexdigest() != entry.get("sha256"):
-            raise FixRecording(f"{path}: its bytes do not match the index; restore it from a copy")
-    return path
+            raise damaged(path)
 
 
 def read_checked(folder: Path, entry: Entry, bound: str = "table_bytes") -> bytes:
@@ -186,5 +191,5 @@ def read_checked(folder: Path, entry: Entry, bound: str = "table_bytes") -> byte
     path = listed_file(folder, entry)
     raw = read_bounded(path, bound)
     if hashlib.sha256(raw).hexdigest() != entry.get("sha256"):
-        raise FixRecording(f"{path}: its bytes do not match the index; restore it from a copy")
+        raise damaged(path)
     return raw

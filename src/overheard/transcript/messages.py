@@ -1,8 +1,8 @@
 """One round's messages in one safetensors file, of which any client's can be read alone.
 
-The index says which messages a file holds and of which arrays they are made, in their order; the
-file's own header must say the same, which is checked together with the file's digest before the
-first message is read. So a message is found by counting, and no other client's is read for it.
+The index says which messages a file holds, of which arrays they are made, in their order, and the
+digest of each. The file's own header follows from that, byte by byte, and is compared before the
+first message is read. So a message is found by counting, and checked without reading another's.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from io import BufferedReader
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +33,10 @@ from pydantic import (
 
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.files import write_durably
-from overheard.foreign.files import opened, parse_json
+from overheard.foreign.files import opened
 from overheard.foreign.limits import check
 from overheard.foreign.shown import first_error, short, visible
-from overheard.transcript.ledger import INDEX, Entry, listed_file, sound_file
+from overheard.transcript.ledger import INDEX, Entry, damaged, listed_file
 
 Array = NDArray[np.floating[Any]]
 RELEASE = "release"
@@ -80,25 +82,33 @@ MAX_SIDES = 16  # of an array
 MAX_SIDE = 1 << 53
 
 
+class Span(NamedTuple):
+    """A message: where it begins and ends, after the head of the file, of which arrays it is made,
+    their digest, and the file's own words for its direction and client."""
+
+    begin: int
+    end: int
+    layout: Layout
+    sha256: str
+    named: Key
+
+
 @dataclass(frozen=True)
 class Round:
     """A checked index line: which messages a round's file holds and where each lies.
 
-    ``spans``: where a message begins and ends, after the ``head`` of the file. ``layout``: of the
-    first message; ``layouts``: of each, which differ only in releases of programs and in totals.
-    ``participants``: who took part; None where only a total was heard and nobody said of whom.
-    ``names``: what a client is called in the file, where that is not its name here.
+    ``spans``: of each message, after the ``head`` of the file. ``layout``: of the first; the others
+    differ only in releases of programs and in totals. ``participants``: who took part; None where
+    only a total was heard and nobody said of whom.
     """
 
     number: int
     file: Entry
     head: int
     layout: Layout
-    spans: Mapping[Key, tuple[int, int]]
-    layouts: Mapping[Key, Layout]
+    spans: Mapping[Key, Span]
     weights: Mapping[str, float]
     participants: tuple[str, ...] | None
-    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def aggregated(self) -> bool:
@@ -111,16 +121,14 @@ class Round:
         return replace(
             self,
             spans={(way, names.get(c, c)): span for (way, c), span in self.spans.items()},
-            layouts={(way, names.get(c, c)): of for (way, c), of in self.layouts.items()},
             weights={names.get(c, c): weight for c, weight in self.weights.items()},
             participants=None if who is None else tuple(names.get(c, c) for c in who),
-            names={new: old for old, new in names.items()},
         )
 
 
 def _named(client: object) -> str:
-    shown = isinstance(client, str) and client.isprintable() and visible(client) == client
-    if isinstance(client, str) and shown and _CLIENT.fullmatch(client):
+    allowed = isinstance(client, str) and client.isprintable() and _CLIENT.fullmatch(client)
+    if isinstance(client, str) and allowed and visible(client) == client:
         return client
     raise ValueError(
         f"client name {short(client)} is not allowed; use at most 100 printable letters, "
@@ -164,8 +172,8 @@ def _bytes(code: str, shape: tuple[int, ...]) -> int:
     return prod(shape) * np.dtype(_DTYPES[code]).itemsize
 
 
-def _header(layouts: Mapping[Key, Layout]) -> dict[str, Any]:
-    """What the header of a safetensors file says that holds these messages one after the other."""
+def _head(layouts: Mapping[Key, Layout]) -> bytes:
+    """How a safetensors file begins that holds these messages one after the other."""
     header: dict[str, Any] = {}
     end = 0
     for (direction, client), layout in layouts.items():
@@ -173,7 +181,9 @@ def _header(layouts: Mapping[Key, Layout]) -> dict[str, Any]:
             begin, end = end, end + _bytes(code, shape)
             about = {"dtype": code, "shape": list(shape), "data_offsets": [begin, end]}
             header[f"{direction}:{client}:{name}"] = about
-    return header
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
 
 
 def write_round(
@@ -186,32 +196,44 @@ def write_round(
     """
     layouts = {key: layout_of(arrays) for key, arrays in messages.items()}
     layout = next(iter(layouts.values()))
-    listed: list[list[Any]] = []
-    for (direction, client), own in layouts.items():
-        differs = own != layout_for(layout, direction)
-        if differs and not free:
-            raise FixData(
-                f"round {number}: the message {direction} {client or 'to all'} has arrays "
-                f"{_words(own)} where the first message has {_words(layout)}"
-            )
-        listed.append([direction, client, own] if differs else [direction, client])
-    text = json.dumps(_header(layouts), separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    if len(text) > MAX_HEADER_BYTES:
+    own = {key: of for key, of in layouts.items() if of != layout_for(layout, key[0])}
+    for (direction, client), differs in own.items() if not free else ():
         raise FixData(
-            f"round {number}: its arrays need a header of {len(text)} bytes, more than "
+            f"round {number}: the message {direction} {client or 'to all'} has arrays "
+            f"{_words(differs)} where the first message has {_words(layout)}"
+        )
+    head = _head(layouts)
+    if len(head) > 8 + MAX_HEADER_BYTES:
+        raise FixData(
+            f"round {number}: its arrays need a header of {len(head) - 8} bytes, more than "
             f"{MAX_HEADER_BYTES}; record fewer clients a round"
         )
-    blobs = (
-        np.ascontiguousarray(array, _DTYPES[code]).reshape(-1).view(np.uint8).data
-        for key, arrays in messages.items()
-        for (_, code, _), array in zip(layouts[key], arrays.values(), strict=True)
-    )
     name = f"round-{number:06d}.safetensors"
-    head = [len(text).to_bytes(8, "little"), text]
-    sha256, size = write_durably(folder / name, chain(head, blobs))
+    parts = [*zip(layouts.values(), messages.values(), strict=True)]
+    with ThreadPoolExecutor(1) as other:  # neither hashing nor writing holds the interpreter's lock
+        hashed = other.submit(lambda: [_digest(_blobs(*part)) for part in parts])
+        write_durably(folder / name, chain([head], *(_blobs(*part) for part in parts)))
+    listed = [
+        [*key, digest, *([own[key]] if key in own else [])]
+        for key, digest in zip(layouts, hashed.result(), strict=True)
+    ]
+    size = len(head) + sum(_bytes(code, shape) for of in layouts.values() for _, code, shape in of)
     about = {"kind": "round", "round": number, "layout": layout, "messages": listed}
-    return {**about, "file": name, "size": size, "sha256": sha256}
+    return {**about, "file": name, "size": size}
+
+
+def _blobs(layout: Layout, arrays: Arrays) -> Iterator[memoryview]:
+    """A message's bytes, array by array."""
+    for (_, code, _), array in zip(layout, arrays.values(), strict=True):
+        yield np.ascontiguousarray(array, _DTYPES[code]).reshape(-1).view(np.uint8).data
+
+
+def _digest(blobs: Iterable[bytes | memoryview]) -> str:
+    """Of these bytes, one after the other."""
+    found = sha256()
+    for blob in blobs:
+        found.update(blob)
+    return found.hexdigest()
 
 
 def _words(layout: Layout) -> str:
@@ -237,7 +259,12 @@ _Array = tuple[
 ]
 _Layout = Annotated[list[_Array], AfterValidator(_possible)]
 _Way = Annotated[StrictStr, Field(pattern="^(sent|returned|total)$")]
+_Digest = Annotated[StrictStr, Field(pattern="^[0-9a-f]{64}$")]
 _Who = Annotated[StrictStr, AfterValidator(lambda who: who and _named(who))]
+_Message = Annotated[  # nearly all are of the first form, and of the second nothing is tried then
+    tuple[_Way, _Who, _Digest] | tuple[_Way, _Who, _Digest, _Layout],
+    Field(union_mode="left_to_right"),
+]
 
 
 class _Line(BaseModel):
@@ -247,7 +274,7 @@ class _Line(BaseModel):
     file: StrictStr
     size: StrictInt
     layout: _Layout
-    messages: list[tuple[_Way, _Who] | tuple[_Way, _Who, _Layout]]
+    messages: list[_Message]
     weights: dict[ClientName, Annotated[StrictFloat, Field(ge=0, le=MAX_SIDE)]]
     participants: list[ClientName] | None = []
 
@@ -259,17 +286,16 @@ def parse_round(folder: Path, entry: Entry, free: bool = True) -> Round:
     """
     try:
         line = _Line.model_validate(entry)
-        spans: dict[Key, tuple[int, int]] = {}
-        layouts: dict[Key, Layout] = {}
+        spans: dict[Key, Span] = {}
         end = 0
-        for way, who, *own in line.messages:
+        for way, who, digest, *own in line.messages:
             if (way, who) in spans or (way == "returned" and not who) or (way == "total" and who):
                 raise ValueError(f"message {way!r} of {who!r} is not allowed or stands twice")
             if own and not free:
                 raise ValueError("a message has a layout of its own; only releases of programs may")
             layout = own[0] if own else layout_for(line.layout, way)
             begin, end = end, end + sum(_bytes(code, shape) for _, code, shape in layout)
-            spans[way, who], layouts[way, who] = (begin, end), layout
+            spans[way, who] = Span(begin, end, layout, digest, (way, who))
         head = line.size - end
         if not 8 <= head <= 8 + MAX_HEADER_BYTES:
             raise ValueError(f"its messages take {end} bytes of a file of {line.size}")
@@ -279,8 +305,8 @@ def parse_round(folder: Path, entry: Entry, free: bool = True) -> Round:
         raise FixRecording(
             f"{folder / INDEX}: the line of round {short(entry.get('round'))} is not valid: {why}"
         ) from error
-    file = {key: entry.get(key) for key in ("file", "size", "sha256")}
-    return Round(line.number, file, head, line.layout, spans, layouts, line.weights, participants)
+    file = {"file": line.file, "size": line.size}
+    return Round(line.number, file, head, line.layout, spans, line.weights, participants)
 
 
 def _participants(line: _Line, spans: Mapping[Key, Any]) -> tuple[str, ...] | None:
@@ -297,25 +323,30 @@ def _participants(line: _Line, spans: Mapping[Key, Any]) -> tuple[str, ...] | No
     return tuple(line.participants)
 
 
-def check_round(folder: Path, entry: Round) -> None:
-    """Refuse a round's file whose bytes, or whose own header, are not what the index says."""
-    path = sound_file(folder, entry.file)
+def check_head(folder: Path, entry: Round) -> None:
+    """Refuse a round's file whose own header is not what follows from the index."""
+    path = listed_file(folder, entry.file)
     with opened(path) as (file, _):
         raw = BufferedReader(file).read(entry.head)
-    said = parse_json(raw[8:], path) if int.from_bytes(raw[:8], "little") + 8 == len(raw) else None
-    listed = {(way, entry.names.get(c, c)): layout for (way, c), layout in entry.layouts.items()}
-    if said != _header(listed):
+    if raw != _head({span.named: span.layout for span in entry.spans.values()}):
         raise FixRecording(
             f"{path}: its header does not say what the index says of its arrays; restore both from "
             "a copy"
         )
 
 
+def check_round(folder: Path, entry: Round) -> None:
+    """Refuse a round's file of which any byte is not what the index says."""
+    check_head(folder, entry)
+    for _ in read_messages(folder, entry, entry.spans):
+        pass
+
+
 def read_messages(
     folder: Path, entry: Round, wanted: Iterable[Key]
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """The arrays of these messages of a round, one after the other; nothing else is read. Whether
-    the file is sound, `check_round` says."""
+    """The arrays of these messages of a round, one after the other, each checked against its
+    digest; nothing else is read. `check_head` says whether the file's header is sound."""
     keys = list(wanted)
     path = listed_file(folder, entry.file)
     for direction, client in keys:
@@ -324,13 +355,17 @@ def read_messages(
                 f"{folder / INDEX}: round {entry.number} has no message {direction} "
                 f"{client or 'to all'}"
             )
-        begin, end = entry.spans[direction, client]
-        check("message_bytes", end - begin, path)
+        span = entry.spans[direction, client]
+        check("message_bytes", span.end - span.begin, path)
     with opened(path) as (file, _):
         whole = BufferedReader(file)
         for key in keys:
-            whole.seek(entry.head + entry.spans[key][0])
+            span = entry.spans[key]
+            whole.seek(entry.head + span.begin)
+            raws = [whole.read(_bytes(code, shape)) for _, code, shape in span.layout]
+            if _digest(raws) != span.sha256:
+                raise damaged(path)
             yield {
-                name: np.frombuffer(whole.read(_bytes(code, shape)), _DTYPES[code]).reshape(shape)
-                for name, code, shape in entry.layouts[key]
+                name: np.frombuffer(raw, _DTYPES[code]).reshape(shape)
+                for (name, code, shape), raw in zip(span.layout, raws, strict=True)
             }

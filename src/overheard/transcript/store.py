@@ -46,7 +46,7 @@ from overheard.transcript.messages import (
     Key,
     Round,
     check_client,
-    check_round,
+    check_head,
     layout_of,
     parse_round,
     read_messages,
@@ -131,7 +131,7 @@ def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:
     )
     raw = write_tables(content) if tables else as_json(content).encode()
     name = f"{number:04d}-{kind.lower()}.{'safetensors' if tables else 'json'}"
-    ledger.file(name, [raw], kind="side", holds=kind, target=target)
+    ledger.file(name, raw, kind="side", holds=kind, target=target)
 
 
 @dataclass(frozen=True)
@@ -490,10 +490,10 @@ class Recording:
             yield entry, sent, total
 
     def messages(self, entry: Round, wanted: Iterable[Key]) -> Iterator[dict[str, NDArray[Any]]]:
-        """The arrays of these messages of a round, one after the other. The file is checked once,
-        before anything of it is used."""
+        """The arrays of these messages of a round, one after the other, each checked when it is
+        read; the file's header once, before anything of it is used."""
         if entry.number not in self._sound:
-            check_round(self.path / "wire", entry)
+            check_head(self.path / "wire", entry)
             self._sound.add(entry.number)
         return read_messages(self.path / "wire", entry, wanted)
 

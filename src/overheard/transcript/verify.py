@@ -13,8 +13,8 @@ from overheard.transcript.ledger import (
     FOLDERS,
     INDEX,
     Entry,
+    check_file,
     read_ledger,
-    sound_file,
 )
 from overheard.transcript.messages import check_round, parse_round
 from overheard.transcript.store import Recording
@@ -101,7 +101,7 @@ def _check(folder: Path, entry: Entry) -> None:
     if entry["kind"] == "round":
         check_round(folder, parse_round(folder, entry))
     else:
-        sound_file(folder, entry)
+        check_file(folder, entry)
 
 
 def _never_begun(root: Path) -> bool:
