@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from federations import generated_people, guessed, simulated, view_of
+from federations import generated_people, guessed, simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +17,6 @@ from overheard.programs.families.statistics import Statistics, StatisticsSetting
 from overheard.programs.program import Candidates, Exchange
 from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, OneHot, Records, Scaled
-from overheard.transcript.knowledge import Releases
-from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
@@ -198,18 +196,11 @@ def test_settings_that_do_not_fit_are_refused_by_name(tmp_path, tables, more, sa
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"0.counts": np.zeros(3)},
-        {"0.counts": np.array([1.5, 2.0])},
-        {"0.counts": np.array([-2.0, 2.0])},
-        {"0.counts": np.array([np.inf, 2.0])},
-        {"0.counts": np.array(["a", "b"])},
-    ],
+    "counts", [[0.0, 0.0, 0.0], [1.5, 2.0], [-2.0, 2.0], [np.inf, 2.0], ["a", "b"]]
 )
-def test_messages_of_another_program_are_refused_in_a_line(change):
+def test_messages_of_another_program_are_refused_in_a_line(counts):
     made, records = program([{"by": ["s"]}]), some_records()
-    observed = [Exchange(3, made.first(), change)]
+    observed = [Exchange(3, made.first(), {"0.counts": np.array(counts)})]
     for ask in (made.measure, made.equations):
         with pytest.raises(FixRecording, match="round 3: "):
             ask(observed, candidates_of(records))
@@ -231,15 +222,6 @@ def test_recorded_tables_may_have_other_names_and_come_one_by_one():
     assert made.measure(observed, candidates_of(records)).rank == once.rank
     with pytest.raises(FixRecording, match="no table of the program"):
         made.measure(made.assembled([Exchange(0, {}, {"x": np.zeros(2)})]), candidates_of(records))
-
-
-def test_counts_that_no_values_explain_are_flagged(tmp_path):
-    recording = federated(tmp_path / "run", [{"by": ["s", "x0"]}], bins=BINS)
-    view = view_of(recording)
-    other = view_of(recording, client="1").know(Releases)
-    guess = launch(DECODER, view.knowing(other), 0)
-    assert "no values explain" in guess.diagnostics["flag"]
-    assert guess.diagnostics["proven"] == 0
 
 
 def test_a_value_outside_every_cell_is_refused():
