@@ -121,7 +121,7 @@ import overheard
 rng = np.random.default_rng(1)
 people = rng.normal(size=(90, 5)).round(3)
 people[:, 3] = people[:, 0] > 0
-people[:, 4] = people[:, :4].sum(axis=1) > 0
+people[:, 4] = np.digitize(people[:, :4].sum(axis=1), [-1, 1])
 lines = [",".join(map(str, [*row, f"site {i % 3}"])) for i, row in enumerate(people.tolist())]
 found = []
 for model, training in [
@@ -133,7 +133,7 @@ for model, training in [
     with tempfile.TemporaryDirectory() as place:
         with open(place + "/people.csv", "w") as file:
             file.write("\\n".join(["a,b,c,secret,y,site", *lines]))
-        task = "classification" if model["name"] == "logistic" else "regression"
+        task = "regression" if model["name"] == "linear" else "classification"
         data = {"source": "file", "path": place + "/people.csv", "client": "site", "target": "y"}
         federation = overheard.parse_config({
             "data": {**data, "task": task},

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import ADAM, FAMILIES, MOMENTUM, observed, score
+from federations import ADAM, FAMILIES, MOMENTUM, accuracy, observed
 from torch import nn
 from trainings import trusted_module
 
@@ -36,10 +36,6 @@ def decoded(view: View, name: str = "max_entropy") -> Any:
     """No order is guessed: test_order_search.py is about that."""
     attack = attacks.attack_named(name)
     return launch(replace(attack, seeds=0) if name == "max_entropy" else attack, view, 0)
-
-
-def accuracy(recording: Recording, view: View, guess: Any) -> float:
-    return float(score(recording, view, MaxEntropy(), guess).value)
 
 
 def normed() -> nn.Module:

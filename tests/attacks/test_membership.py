@@ -50,27 +50,28 @@ def pooled(federate):
     return record
 
 
-def look(recording, client="0"):
-    view = view_of(recording, "membership.s", client)
-    return view, recording.truth("Membership", "membership.s")[client]
+def asked(recording: Recording, column: str = "s", client: str = "0") -> Any:
+    """What is heard of a client, who is a member, and the attribute."""
+    view = view_of(recording, f"membership.{column}", client)
+    truth = recording.truth("Membership", f"membership.{column}")[client]
+    return view, truth[MEMBER_COLUMN] == 1, truth[column]
 
 
 def test_members_and_their_attribute_from_one_update(pooled):
     recording = pooled()
     for client in recording.clients:
-        view, truth = look(recording, client)
+        view, member, secret = asked(recording, client=client)
         guess = launch(CandidateDecode(), view, 0)
-        member = truth[MEMBER_COLUMN] == 1
         assert 0.3 < member.mean() < 0.7
         assert np.array_equal(guess.choice(), member)
-        assert np.array_equal(guess.attribute.choice()[member], truth["s"][member])
+        assert np.array_equal(guess.attribute.choice()[member], secret[member])
         assert guess.diagnostics["fit"] == "good"
         assert "flag" not in guess.diagnostics
 
 
 def test_inner_products_say_what_rows_say(pooled, rng):
     """Each sums gradients over the members and counts them: the same sums of squares are left."""
-    view = look(pooled())[0]
+    view, _, _ = asked(pooled())
     recipe, link, inputs, labels = _inside(view)
     client = client_of(view, *pool_candidates(view))
     members = client.candidates.members
@@ -98,18 +99,14 @@ def _inside(view):
 
 
 def test_the_pool_says_nothing_of_who_is_in_it(pooled):
-    recording = pooled()
-    view, truth = look(recording)
-    pool = view.know(CandidatePool)
-    assert "s" not in pool.records.columns
-    assert MEMBER_COLUMN not in pool.records.columns
-    member = truth[MEMBER_COLUMN] == 1
+    view, member, _ = asked(pooled())
+    assert not {"s", MEMBER_COLUMN} & set(view.know(CandidatePool).records.columns)
     assert member[: len(member) // 2].any()
     assert member[len(member) // 2 :].any()
 
 
 def test_variances_are_those_of_the_gradient_entries(pooled):
-    recipe, link, inputs, labels = _inside(look(pooled())[0])
+    recipe, link, inputs, labels = _inside(asked(pooled())[0])
     theta = link.returned[0].astype(float)
     naive = network(recipe).rows(theta, inputs[0], labels).explicit()
     last = naive[:, -(24 + 1) : -1]  # the last layer's weights, without its bias
@@ -122,9 +119,8 @@ def test_mixture_finds_records_that_the_model_has_learned_by_heart(federate):
         {"name": "mlp", "hidden": [64]}, clients=1, people=16, columns=12, rounds=1500,
         learning_rate=0.05, participation=1.0, audit={"membership": 8},
     )  # fmt: skip
-    view, truth = look(recording)
+    view, member, secret = asked(recording)
     guess = launch(GradientVarianceGmm(), view, 0)
-    member = truth[MEMBER_COLUMN] == 1
     assert np.mean(guess.choice() == member) >= 0.8
     assert guess.attribute is None
     # section 5.2: then the attribute of those found, as if they were known to be members
@@ -137,7 +133,7 @@ def test_mixture_finds_records_that_the_model_has_learned_by_heart(federate):
     pool = view.know(CandidatePool)
     known = view.knowing(PublicRecords(pool.records.take(named)), Labels(pool.labels[named]))
     assert np.array_equal(rows[named], launch(search, known, 0).probabilities)
-    right = both.attribute.choice() == truth["s"]
+    right = both.attribute.choice() == secret
     assert right[named & member].mean() >= 0.8
 
 
@@ -147,8 +143,8 @@ def resized(view, keep):
 
 
 def test_empty_questions_are_refused(pooled):
-    view, truth = look(pooled())
-    member = np.flatnonzero(truth[MEMBER_COLUMN] == 1)
+    view, member, _ = asked(pooled())
+    member = np.flatnonzero(member)
     with pytest.raises(FixData, match="and others too"):
         launch(CandidateDecode(), resized(view, member), 0)
     with pytest.raises(FixData, match="client reported 31"):
@@ -160,7 +156,9 @@ def test_empty_questions_are_refused(pooled):
         launch(CandidateDecode(), view.knowing(unsaid), 0)
 
 
-def test_pools_need_members_and_strangers_and_no_twins():
+def test_pools_need_members_and_strangers_and_no_twins(pooled):
+    with pytest.raises(FixConfig, match="leaves nothing for the clients"):
+        pooled(strangers=100)
     people = Records({"a": np.arange(4.0), "y": np.ones(4)})
     nobody = people.take(np.arange(0))
     with pytest.raises(FixData, match="0 members and 4 strangers"):
@@ -171,14 +169,8 @@ def test_pools_need_members_and_strangers_and_no_twins():
         pool_of(people, people.take(np.array([1, 2])), "c", 0)
 
 
-def test_too_many_strangers(pooled):
-    with pytest.raises(FixConfig, match="leaves nothing for the clients"):
-        pooled(strangers=100)
-
-
 def test_a_pool_that_lacks_some_members_is_flagged(pooled):
-    view, truth = look(pooled())
-    member = truth[MEMBER_COLUMN] == 1
+    view, member, _ = asked(pooled())
     keep = np.ones(len(member), dtype=bool)
     keep[np.flatnonzero(member)[:3]] = False
     guess = launch(CandidateDecode(), resized(view, keep), 0)
@@ -186,8 +178,7 @@ def test_a_pool_that_lacks_some_members_is_flagged(pooled):
 
 
 def test_a_copy_of_a_member_in_the_pool_is_a_tie(pooled):
-    view, truth = look(pooled())
-    member, secret = truth[MEMBER_COLUMN] == 1, truth["s"]
+    view, member, secret = asked(pooled())
     twin = int(np.flatnonzero(member)[0])
     again = np.append(np.arange(len(member)), twin)
     guess = launch(CandidateDecode(), resized(view, again), 0)
@@ -214,16 +205,10 @@ def observed(tmp_path: Any) -> Any:
             "training": {"rounds": 3, "learning_rate": 0.1, **training},
             "audit": {"membership": people // 2},
         }
-        return asked(simulated(tmp_path / f"run-{seed}", config, visits(people, 40, seed=seed)))
+        run = simulated(tmp_path / f"run-{seed}", config, visits(people, 40, seed=seed))
+        return asked(run, "v0", "a")
 
     return record
-
-
-def asked(recording: Recording, column: str = "v0", client: str = "a") -> Any:
-    """What is heard of a client, who is a member, and the attribute."""
-    view = view_of(recording, f"membership.{column}", client)
-    truth = recording.truth("Membership", f"membership.{column}")[client]
-    return view, truth[MEMBER_COLUMN] == 1, truth[column]
 
 
 @pytest.mark.parametrize(
@@ -353,7 +338,7 @@ def test_a_right_recipe_is_not_blamed_for_a_secret_that_goes_with_other_columns(
         "training": {"rounds": 1, "learning_rate": 0.03, "batch_size": 16},
         "audit": {"membership": 75},
     }
-    view, member, _ = asked(simulated(tmp_path / "run", config, tumours(150, seed=0)))
+    view, member, _ = asked(simulated(tmp_path / "run", config, tumours(150, seed=0)), "v0", "a")
     guess = launch(CandidateDecode(), view, 0)
     assert guess.diagnostics["fit"] == "good"
     assert "flag" not in guess.diagnostics

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from federations import ADAM, FAMILIES, MOMENTUM, observed, score, view_of
+from federations import ADAM, FAMILIES, MOMENTUM, accuracy, observed, view_of
 
 import overheard
 from overheard.attacks.attribute import MaxEntropy
@@ -25,10 +25,6 @@ NETWORK = {"name": "mlp", "hidden": [48]}
 SMALL = {"clients": 2, "people": 60, "columns": 8, "rounds": 2, "participation": 1.0}
 ATTRIBUTE = FAMILIES["attributes, linear"]
 Federate = Callable[..., Recording]
-
-
-def right(recording: Recording, view: Any, guess: Any) -> float:
-    return float(score(recording, view, MaxEntropy(), guess).value)
 
 
 def granted(recording: Recording) -> Any:
@@ -53,7 +49,7 @@ def test_a_known_order_is_as_good_as_none(settings: dict[str, Any], federate: Fe
     assert guess.diagnostics["method"] == "replay"
     if not settings.get("drop_last"):  # whoever is dropped in every epoch is in no message
         assert guess.diagnostics["proven"] == "True"
-        assert right(recording, view, guess) == 1.0
+        assert accuracy(recording, view, guess) == 1.0
     sure = guess.probabilities.max(axis=1) > 0.99
     assert sure.mean() > 0.9
     assert (guess.choice() == recording.truth()[view.client]["s"])[sure].all()
@@ -68,7 +64,7 @@ def test_a_seed_that_people_like_is_found(settings: dict[str, Any], federate: Fe
     guess = launch(MaxEntropy(), view, 0)
     said = guess.diagnostics["order_guessed"]
     assert said == "seed 42: torch's DataLoader after torch.manual_seed"
-    assert right(recording, view, guess) == 1.0
+    assert accuracy(recording, view, guess) == 1.0
 
 
 def test_it_is_a_finding_with_a_remedy(federate: Federate) -> None:

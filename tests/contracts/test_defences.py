@@ -10,10 +10,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from federations import view_of
+from federations import generated_people, view_of
 
 import overheard
-from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation.audit import audit
 from overheard.federation import defences
@@ -103,13 +102,7 @@ def federation(name, model=None):
 
 
 def people():
-    rng = np.random.default_rng(4)
-    columns = {c: rng.normal(size=30) for c in "abcd"}
-    columns["s"] = rng.integers(0, 2, 30).astype(float)
-    columns["y"] = rng.normal(size=30)
-    columns["site"] = np.repeat(["p", "q", "r"], 10)
-    roles = {"client": "site", "target": "y", "task": "regression", "sensitive": ("s",)}
-    return Dataset("people", Records(columns), **roles, origin="made up", licence="")
+    return generated_people(clients=3, people=10, columns=4, seed=4)
 
 
 def built(name):
@@ -217,7 +210,7 @@ def in_a_program(name, tmp_path):
         b"".join(a.tobytes() for a in first_returned(run).values()) for run in (*runs, bare)
     ]
     assert observed[0] == observed[1] != observed[2]
-    (found,) = audit(runs[0], EAVESDROPPER, ["max_entropy"], ["p"]).findings
+    (found,) = audit(runs[0], EAVESDROPPER, ["max_entropy"], ["0"]).findings
     assert "flag" not in found.details  # the decoder knows what was done
     with pytest.raises(FixConfig, match=f"defence '{name}' is about programs"):
         federation(name)
@@ -230,7 +223,7 @@ def plain(name):
 
 
 def first_returned(run):
-    ((_, _, returned), *_) = run.releases("p")
+    ((_, _, returned), *_) = run.releases("0")
     return returned
 
 
@@ -256,7 +249,7 @@ class Drifting(Defence):
         return Claim(self.name, Stage.COMPRESSION, words, effects=("sparse",))
 
     def records(self, records, rng):
-        return Records({**records.columns, "a": records["a"] + rng.normal(size=len(records))})
+        return Records({**records.columns, "x0": records["x0"] + rng.normal(size=len(records))})
 
     def upload(self, updates, context):
         context.memory["rounds"] = context.memory.get("rounds", 0) + 1
@@ -300,10 +293,10 @@ def test_a_defence_of_another_package_is_found_by_its_entry_point(
     run = Recording.open(simulate(ready, tmp_path / "run"))
     assert run.side("AppliedDefence")["names"] == ["drifting"]
     assert run.side("AppliedDefence")["effects"] == [["sparse"]]
-    defence = view_of(run, client="p").know(AppliedDefence)
+    defence = view_of(run).know(AppliedDefence)
     assert defence.having("sparse") == ("drifting",)
     assert defence.having("repeatable") == ()
-    assert run.truth()["p"]["a"].tolist() == ready.clients["p"]["a"].tolist()  # as they were
+    assert run.truth()["0"]["x0"].tolist() == ready.clients["0"]["x0"].tolist()  # as they were
     free = replace(ready, config=ready.config.model_copy(update={"defence": ()}))
     bare = Recording.open(simulate(free, tmp_path / "bare"))
     assert np.abs(model_heard(run) - model_heard(bare)).max() > 1e-3

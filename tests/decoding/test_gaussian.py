@@ -5,6 +5,7 @@ from __future__ import annotations
 import mpmath as mp
 import numpy as np
 import pytest
+from measurements import crooked
 
 from overheard.decoding.gaussian import cavities, match, moment_sites, tilt
 
@@ -60,18 +61,11 @@ def exact(values):
     return mp.matrix(np.asarray(values, dtype=np.float64).tolist())
 
 
-def crooked(rng, rows, columns, condition):
-    """A matrix with singular values spread evenly over the orders of magnitude."""
-    left = np.linalg.qr(rng.normal(size=(rows, columns)))[0]
-    right = np.linalg.qr(rng.normal(size=(columns, columns)))[0]
-    return left * np.geomspace(1.0, 1.0 / condition, columns) @ right.T
-
-
 @pytest.mark.parametrize("strength", [1e2, 1e4, 1e6])
 def test_cavities_of_precise_and_blind_directions(rng, strength):
     """Singular values from a hundredth of the noise to a million times it. What is lost is the
     digits that 1 - |gain|^2 loses; probabilities move by less than 1e-4."""
-    features = crooked(rng, 6, 6, strength * 1e2) * strength
+    features = crooked(rng, 6, 6, np.geomspace(strength, 1e-2, 6))
     total = rng.normal(size=6)
     prior = rng.dirichlet([2, 2], size=6)
     precision, shift = moment_sites(prior)

@@ -2,17 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from measurements import simulate
+from measurements import crooked, score, simulate
 
 from overheard.decoding import measurement
 from overheard.decoding.measurement import from_differences, from_gram, from_rows, stack
 from overheard.errors import FixData
-
-
-def _score(measurement, answer):
-    """Whitened squared residual of an answer, up to the spare rows."""
-    picked = measurement.features[np.arange(measurement.records), answer].sum(axis=0)
-    return float(((measurement.total - picked) ** 2).sum()) + measurement.residual_ss
 
 
 def _naive_score(problem, answer, covariance):
@@ -36,7 +30,7 @@ def test_reduction_keeps_the_likelihood_of_every_answer(m, k, rows, kind):
     for _ in range(20):
         answer = rng.integers(0, k, m)
         expected = _naive_score(problem, answer, covariance)
-        assert _score(reduced, answer) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert score(reduced, answer) == pytest.approx(expected, rel=1e-9, abs=1e-9)
     assert reduced.rank == min(rows, m * (k - 1)) == rows - reduced.residual_dof
     assert reduced.unknowns == m * (k - 1)
 
@@ -53,7 +47,7 @@ def test_zero_noise_means_exact_up_to_float64():
     reduced = from_rows(problem.features, problem.total, 0.0)
     assert reduced.rank == 16
     assert np.isfinite(reduced.features).all()
-    assert _score(reduced, problem.secret) < 100 < _score(reduced, (problem.secret + 1) % 3)
+    assert score(reduced, problem.secret) < 100 < score(reduced, (problem.secret + 1) % 3)
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -66,7 +60,7 @@ def test_gram_form_agrees_with_rows_when_well_conditioned(k):
     assert gram.rank == rows.rank
     assert gram.unresolved == 0
     answers = np.random.default_rng(0).integers(0, k, (10, 12))
-    gaps = [_score(rows, a) - _score(gram, a) for a in answers]
+    gaps = [score(rows, a) - score(gram, a) for a in answers]
     np.testing.assert_allclose(gaps, gaps[0], rtol=1e-6)  # spare rows are all that differs
 
 
@@ -81,7 +75,7 @@ def test_any_root_of_a_gram_matrix_is_the_same_measurement(monkeypatch):
     assert not np.allclose(quick.features, slow.features)
     assert quick.rank == slow.rank == 20
     for answer in np.random.default_rng(0).integers(0, 2, (10, 20)):
-        assert _score(quick, answer) == pytest.approx(_score(slow, answer), rel=1e-9)
+        assert score(quick, answer) == pytest.approx(score(slow, answer), rel=1e-9)
 
 
 def test_a_direction_below_the_noise_is_left_out_of_a_gram_matrix():
@@ -93,9 +87,7 @@ def test_a_direction_below_the_noise_is_left_out_of_a_gram_matrix():
 
 def test_ill_conditioned_gram_says_what_it_lost():
     rng = np.random.default_rng(8)
-    left, _ = np.linalg.qr(rng.normal(size=(40, 40)))
-    right, _ = np.linalg.qr(rng.normal(size=(60, 40)))
-    d = (left * np.logspace(0, -9, 40)) @ right.T
+    d = crooked(rng, 40, 60, np.logspace(0, -9, 40))
     b = d.T @ rng.integers(0, 2, 40)
     rows = from_differences(d[:, None], b, 1e-12)
     gram = from_gram(d @ d.T, d @ b, 1e-12)
@@ -113,7 +105,7 @@ def test_stacked_rounds_equal_one_long_round():
     assert joint.rank == whole.rank
     assert joint.residual_dof == whole.residual_dof
     for answer in np.random.default_rng(0).integers(0, 2, (10, 10)):
-        assert _score(joint, answer) == pytest.approx(_score(whole, answer), rel=1e-9)
+        assert score(joint, answer) == pytest.approx(score(whole, answer), rel=1e-9)
 
 
 def test_inflated_and_capped_only_add_noise():
@@ -124,7 +116,7 @@ def test_inflated_and_capped_only_add_noise():
     capped = tight.capped(50.0)
     singular = np.linalg.norm(capped.features[:, 1], axis=0)
     assert singular.max() == pytest.approx(50.0)
-    assert _score(capped, problem.secret) <= _score(tight, problem.secret) + 1e-9
+    assert score(capped, problem.secret) <= score(tight, problem.secret) + 1e-9
     assert tight.capped(1e12) is tight
 
 

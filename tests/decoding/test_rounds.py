@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from measurements import score
+from scipy.special import expit
 
 from overheard.decoding.measurement import from_rows
 from overheard.decoding.posterior import decode
@@ -20,10 +22,6 @@ from overheard.decoding.rounds import (
 from overheard.errors import FixRecording
 
 
-def _sigmoid(x):
-    return 1.0 / (1.0 + np.exp(-x))
-
-
 def _federation(seed, m, d, rounds, noise, k=2):
     """Logistic regression whose model drifts smoothly; the last coordinate is sensitive."""
     rng = np.random.default_rng(seed)
@@ -33,7 +31,7 @@ def _federation(seed, m, d, rounds, noise, k=2):
     start, end = rng.normal(size=(2, d))
     times = np.linspace(0, 1, rounds)[:, None]
     models = start + (end - start) * times + 0.3 * np.sin(6 * times) * rng.normal(size=d)
-    residuals = _sigmoid(inputs @ models.T) - labels[:, None, None]
+    residuals = expit(inputs @ models.T) - labels[:, None, None]
     secret = rng.integers(0, k, m)
     who = np.arange(m)
     totals = residuals[who, secret].T @ inputs[who, secret]
@@ -47,11 +45,6 @@ def _explicit(residuals, inputs, totals, noise):
     return from_rows(rows.reshape(m, k, -1), totals.ravel(), noise)
 
 
-def _score(measurement, answer):
-    picked = measurement.features[np.arange(measurement.records), answer].sum(axis=0)
-    return float(((measurement.total - picked) ** 2).sum())
-
-
 @pytest.mark.parametrize(("rounds", "k"), [(1, 2), (3, 3), (60, 2), (200, 2)])
 def test_no_answer_changes_its_likelihood(rounds, k):
     residuals, inputs, totals, secret = _federation(1, 40, 5, rounds, 0.01, k)
@@ -60,8 +53,8 @@ def test_no_answer_changes_its_likelihood(rounds, k):
     rng = np.random.default_rng(0)
     for _ in range(10):
         other = np.where(rng.random(40) < 0.1, rng.integers(0, k, 40), secret)
-        expected = _score(whole, other) - _score(whole, secret)
-        got = _score(small, other) - _score(small, secret)
+        expected = score(whole, other) - score(whole, secret)
+        got = score(small, other) - score(small, secret)
         # Noise is raised where the left-over series is louder by chance: a few per cent.
         assert got == pytest.approx(expected, rel=0.2, abs=0.5)
 
@@ -101,7 +94,7 @@ def test_float32_noise_covers_the_true_error():
         gradient = x.T @ ((prediction - labels) / np.float32(300))
         returned.append(theta - rate * gradient)
     returned = np.array(returned)
-    residuals = _sigmoid(inputs @ models.astype(np.float64).T) - labels[:, None, None]
+    residuals = expit(inputs @ models.astype(np.float64).T) - labels[:, None, None]
     scale = 300 / float(rate)
     observed = (models.astype(np.float64) - returned.astype(np.float64)) * scale
     error = observed - residuals[who, secret].T @ inputs[who, secret]

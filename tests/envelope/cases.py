@@ -7,7 +7,7 @@ written here; how a case is run and judged stands in `tests.envelope.measure`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -24,9 +24,9 @@ from federations import (
     generated_people,
     with_strangers,
 )  # fmt: skip
+from generated import with_columns
 
 from overheard.data.dataset import Dataset
-from overheard.programs.records import Records
 from overheard.transcript.knowledge import BatchOrder
 from overheard.transcript.threat import SECURE_SERVER, SERVER, Threat
 
@@ -72,25 +72,21 @@ def normalised() -> Any:
     return nn.Sequential(*parts)
 
 
-def _with(dataset: Dataset, **columns: Any) -> Dataset:
-    return replace(dataset, records=Records({**dataset.records.columns, **columns}))
-
-
 def three_secrets(dataset: Dataset) -> Dataset:
     """Two more columns of zeros and ones, that nobody knows either."""
     drawn = np.random.default_rng(1).random((2, len(dataset.records))) < 0.5
-    return _with(dataset, t=drawn[0] * 1.0, u=drawn[1] * 1.0)
+    return with_columns(dataset, t=drawn[0] * 1.0, u=drawn[1] * 1.0)
 
 
 def swapped(dataset: Dataset) -> Dataset:
     """Two clients under each other's names."""
-    return _with(dataset, at=np.array([1, 0, 2])[dataset.records["at"]])
+    return with_columns(dataset, at=np.array([1, 0, 2])[dataset.records["at"]])
 
 
 def wrong_labels(dataset: Dataset) -> Dataset:
     """A tenth of the people are said to be of the other class."""
     some = np.random.default_rng(1).random(len(dataset.records)) < 0.1
-    return _with(dataset, y=np.where(some, 1 - dataset.records["y"], dataset.records["y"]))
+    return with_columns(dataset, y=np.where(some, 1 - dataset.records["y"], dataset.records["y"]))
 
 
 MLP, LARGER = {"name": "mlp", "hidden": [12]}, {"name": "mlp", "hidden": [32, 16]}
@@ -112,11 +108,8 @@ GROUPS = ("auxiliary_mean", "bayes_groups", "group_means_pinv", "group_means_tik
 STRANGER = ("model_based_linear", "model_based_last_returned", "public_model")
 PROPERTY = ("prolin", "ridge", "gradient_disaggregation", "ols")
 KNOWN_ORDER = SERVER.granting(BatchOrder)
-POOL, LABEL, THREE = (
-    {"membership": 20},
-    {"attributes": [], "label": True},
-    {"attributes": [["s", "t", "u"]]},
-)
+POOL, LABEL = {"membership": 20}, {"attributes": [], "label": True}
+THREE = {"attributes": [["s", "t", "u"]]}
 BY_GROUP = {**LABEL, "group": "s", "auxiliary": 30}
 FEW, ALONE = {"clients": 2, "people": 20}, {"clients": 10, "people": 1}
 NOISE, PRIVATE = {"name": "gaussian", "sd": 0.01}, {"name": "dp_sgd", "clip": 1.0, "noise": 0.5}
@@ -157,10 +150,8 @@ RAND = {"data": {"source": "randhie"}, "model": {"name": "mlp", "hidden": [32]},
         "audit": {"attributes": ["female", "black"]}}  # fmt: skip
 CLASSES = {"classify": True, "columns": 4, "clients": 2, "people": 60}
 linear, logistic = partial(case, "linear", LINEAR), partial(case, "logistic", LOGISTIC)
-network, module = (
-    partial(case, "network", MLP),
-    partial(case, "any training", MODULE, people=CLASSES),
-)
+network = partial(case, "network", MLP)
+module = partial(case, "any training", MODULE, people=CLASSES)
 columns = partial(case, "several columns", MLP, asks="s+t+u", change=three_secrets, audit=THREE)
 some = partial(case, "partial knowledge", attacks=("partial_decode",), audit={"coverage": 0.5})
 message = partial(case, "any training", LARGER, people=CLASSES)

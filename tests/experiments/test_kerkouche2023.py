@@ -12,11 +12,6 @@ from overheard.attacks.papers import kerkouche2023
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(autouse=True)
-def _cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(recordings, "CACHE", tmp_path)
-
-
 def digits(method: str, rounds: int, **more: int):
     return cell(method, dataset="digits", size=10, clients=20, rounds=rounds, **more)
 

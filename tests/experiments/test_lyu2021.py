@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments import recordings
 from experiments.data import splice
 from experiments.papers.lyu2021 import tables
 from experiments.papers.lyu2021.claims import COS
@@ -21,11 +20,6 @@ from overheard.federation.plan import plan
 pytestmark = pytest.mark.slow
 SHORT = CosMatching(phases=("pre1",), temperatures=(1.0,), steps=10)
 SMALL = Setting("digits", "c043", 40, hidden="64", rounds=2)
-
-
-@pytest.fixture(autouse=True)
-def _cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(recordings, "CACHE", tmp_path)
 
 
 def test_claims_stand_where_the_paper_prints_them():

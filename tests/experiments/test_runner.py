@@ -51,11 +51,9 @@ FALSE = Experiment("toy-broken", "fails", draws, lambda: [cell("broken", size=1)
 
 
 @pytest.fixture(autouse=True)
-def _toys(monkeypatch, tmp_path):
+def _toys(monkeypatch):
     known = {one.name: one for one in (TOY, FALSE)}
     monkeypatch.setattr(runner, "experiments", lambda: known)
-    monkeypatch.setattr(runner, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(recordings, "CACHE", tmp_path / "cache")
     CALLS.clear()
 
 

@@ -310,6 +310,11 @@ def score(recording: Recording, view: View, attack: Any, guess: Any) -> Finding:
     return scorer(attack, guess, 0.0).finding
 
 
+def accuracy(recording: Recording, view: View, guess: Any) -> float:
+    """The same of a decoder's guess at an attribute, as a share."""
+    return float(score(recording, view, attack_named("max_entropy"), guess).value)
+
+
 def same(one: Any, other: Any) -> bool:
     """Two guesses agree to the last bit; what an attack says about itself, too."""
     if dataclasses.is_dataclass(one):

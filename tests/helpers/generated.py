@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -63,9 +64,14 @@ def tumours(
     return Dataset("tumours", Records(columns), "at", "y", origin="scikit-learn", **about)  # type: ignore[arg-type]
 
 
+def with_columns(dataset: Dataset, about: Any = None, **columns: Any) -> Dataset:
+    """The same people with other columns; ``about``: what else is other of the dataset."""
+    records = Records({**dataset.records.columns, **columns})
+    return replace(dataset, records=records, **about or {})
+
+
 def by_class(dataset: Dataset) -> Dataset:
     """The same people, who have the half of the label ``y`` that they are in for a class."""
     label = dataset.records["y"]
     halves = (label > np.median(label)).astype(np.float64)
-    records = Records({**dataset.records.columns, "y": halves})
-    return replace(dataset, records=records, task="classification")
+    return with_columns(dataset, {"task": "classification"}, y=halves)

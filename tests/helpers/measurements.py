@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.decoding.measurement import Measurement
+
 Array = NDArray[np.float64]
 
 
@@ -46,6 +48,19 @@ def simulate(
     secret = np.array([rng.choice(k, p=row) for row in p])
     total = features[np.arange(m), secret].sum(axis=0) + noise * rng.normal(size=rows)
     return Problem(features, total, secret, noise)
+
+
+def score(measurement: Measurement, answer: NDArray[np.int64]) -> float:
+    """The whitened squared residual of an answer, spare rows included."""
+    picked = measurement.features[np.arange(measurement.records), answer].sum(axis=0)
+    return float(((measurement.total - picked) ** 2).sum()) + measurement.residual_ss
+
+
+def crooked(rng: np.random.Generator, rows: int, columns: int, singular: Array) -> Array:
+    """A matrix with these singular values."""
+    left = np.linalg.qr(rng.normal(size=(rows, rows)))[0]
+    right = np.linalg.qr(rng.normal(size=(columns, rows)))[0]
+    return np.asarray((left * singular) @ right.T)
 
 
 def calibration_error(probabilities: Array, secret: NDArray[np.intp], bins: int = 10) -> float:

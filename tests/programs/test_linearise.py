@@ -10,41 +10,32 @@ import pytest
 from trainings import recipe_of
 
 from overheard.programs import linearise as module
-from overheard.programs.linearise import (
-    DEFAULT,
-    Encoded,
-    Linearised,
-    States,
-    Trajectory,
-    linearise,
-    states_of,
-)
 from overheard.programs.networks import network
 from overheard.programs.recipe import Dense, Sgd
 
 PEOPLE, INPUTS = 12, 3
 
 
-def candidates(people: int = PEOPLE, absent: bool = False) -> Encoded:
+def candidates(people: int = PEOPLE, absent: bool = False) -> module.Encoded:
     """Two candidates a record, the first of them absent or not."""
     rng = np.random.default_rng(0)
     inputs = np.repeat(rng.normal(size=(1, people, INPUTS)), 2, axis=0)
     inputs[:, :, 0] = np.array([0.0, 1.0])[:, None]
     labels = np.repeat(rng.normal(size=(1, people)), 2, axis=0)
-    return Encoded(inputs, labels, np.array([not absent, True]), people // (1 + absent))
+    return module.Encoded(inputs, labels, np.array([not absent, True]), people // (1 + absent))
 
 
 def training(
-    order: Any = None, known: Encoded | None = None, watched: int = 4, **given: Any
-) -> Trajectory:
+    order: Any = None, known: module.Encoded | None = None, watched: int = 4, **given: Any
+) -> module.Trajectory:
     model = Dense(inputs=INPUTS, hidden=(5,), activation="tanh")
     recipe = recipe_of(model, **{"learning_rate": 0.01, "batch_size": 5, **given})
     sent = network(recipe).initial(0, "torch").astype(np.float32)
-    options = replace(DEFAULT, watched=watched)
-    return Trajectory(recipe, sent, known or candidates(), order, options)
+    options = replace(module.DEFAULT, watched=watched)
+    return module.Trajectory(recipe, sent, known or candidates(), order, options)
 
 
-def scales(at: Trajectory) -> Any:
+def scales(at: module.Trajectory) -> Any:
     chosen = np.random.default_rng(1).integers(2, size=(6, PEOPLE))
     return np.stack([part.scale for part in at.trained(chosen, np.random.default_rng(2)).parts])
 
@@ -82,7 +73,7 @@ def test_columns_are_what_a_record_does_in_its_batch(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("drop", [False, True])
 def test_the_position_is_the_segment_that_a_record_fell_into(drop: bool) -> None:
     at = training(known=candidates(10), batch_size=4, drop_last=drop)
-    states = states_of(at.recipe, at.candidates)[-1]
+    states = module.states_of(at.recipe, at.candidates)[-1]
     order = np.random.default_rng(0).permutation(10)[None]
     found = states.position[states.of(at.candidates, np.zeros((1, 10), dtype=np.int64), order)]
     assert found[0, order[0]].tolist() == [0] * 4 + [1] * 4 + [2] * 2
@@ -93,9 +84,9 @@ def test_the_position_is_the_segment_that_a_record_fell_into(drop: bool) -> None
     assert bool(sizes[2]) != drop
 
 
-def positions(absent: bool = False, **given: Any) -> States:
+def positions(absent: bool = False, **given: Any) -> module.States:
     known = candidates(20 if absent else 10, absent)
-    return states_of(training(**{"batch_size": 4, **given}).recipe, known)[-1]
+    return module.states_of(training(**{"batch_size": 4, **given}).recipe, known)[-1]
 
 
 @pytest.mark.parametrize("absent", [False, True])
@@ -122,7 +113,7 @@ def test_what_positions_leave_open_is_the_covariance_given_the_candidate() -> No
         np.testing.assert_allclose(root @ root.T, (one[:, None] * away).T @ away, atol=1e-12)
 
 
-def a_round(seed: int, known: Encoded, states: States) -> Linearised:
+def a_round(seed: int, known: module.Encoded, states: module.States) -> module.Linearised:
     """A client of this training, and 40 simulated ones of which 16 are held out."""
     rng = np.random.default_rng(seed)
     at = training(known=known, batch_size=4)
@@ -130,13 +121,13 @@ def a_round(seed: int, known: Encoded, states: States) -> Linearised:
     chosen = known.drawn(belief, 40, rng)
     returned = at.ends(known.drawn(belief, 1, rng), rng)[0]
     message = returned, np.full(at.sent.size, 1e-8)
-    return linearise(at, message, (chosen, 16, 0.0), states, rng)
+    return module.linearise(at, message, (chosen, 16, 0.0), states, rng)
 
 
 def test_held_out_clients_are_their_states_and_noise_of_its_size() -> None:
     """What no state explains is noise of about unit variance, in every direction that is kept; and
     it is far less than what the states do."""
-    made = a_round(0, candidates(), states_of(training().recipe, candidates())[0])
+    made = a_round(0, candidates(), module.states_of(training().recipe, candidates())[0])
     rows = made.rows.reshape(PEOPLE, -1, made.rows.shape[1])
     does = np.einsum("hnc,ncr->hr", made.points[made.truth], rows)
     noise = np.mean((made.totals[1:] - does) ** 2)
@@ -147,7 +138,7 @@ def test_held_out_clients_are_their_states_and_noise_of_its_size() -> None:
 @pytest.mark.parametrize("absent", [False, True])
 def test_how_many_records_there_are_is_an_equation(absent: bool) -> None:
     known = candidates(20, absent)
-    states = states_of(training(batch_size=4).recipe, known)
+    states = module.states_of(training(batch_size=4).recipe, known)
     made = a_round(0, known, states[-1])
     assert made.counted == 1
     assert a_round(0, known, states[0]).counted == absent  # of members, also without positions
@@ -157,7 +148,7 @@ def test_rounds_add_up() -> None:
     """Inner products of all columns and all messages with the columns."""
     known = candidates()
     first, second = (
-        a_round(seed, known, states_of(training().recipe, known)[0]) for seed in (0, 1)
+        a_round(seed, known, module.states_of(training().recipe, known)[0]) for seed in (0, 1)
     )
     made = [np.vstack([one.rows, one.totals]) @ one.rows.T for one in (first, second)]
     both = first + second

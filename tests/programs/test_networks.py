@@ -1,10 +1,6 @@
-"""Dense networks in numpy: many clients at once, however certain the model, and without torch."""
+"""Dense networks in numpy: many clients at once; however certain the model."""
 
 from __future__ import annotations
-
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -66,23 +62,3 @@ def test_initial_models_are_repeatable_and_within_torchs_range(model: Dense | Le
         if part.ndim > 1:
             reach = np.prod(part.shape[1:]) ** -0.5  # a layer's weight stands before its bias
         assert reach / 3 < np.abs(part).max() <= reach
-
-
-WITHOUT_TORCH = """
-import sys
-sys.modules["torch"] = None  # whoever imports it fails
-import numpy as np
-from overheard.programs.networks import DenseNetwork
-from overheard.programs.recipe import Dense
-for hidden, outputs, loss in [((), 1, "squared_error"), ((5, 4), 3, "cross_entropy")]:
-    net = DenseNetwork(Dense(inputs=4, hidden=hidden, outputs=outputs), loss)
-    theta, batch = net.initial(1, "uniform"), (np.ones((7, 4)), np.ones(7))
-    total = net.gradient(theta, np.random.default_rng(0))(*batch, np.ones(7))
-    assert np.allclose(total, net.rows(theta, *batch).total()) and total.any()
-    assert net.predict(theta, batch[0]).shape == (7, outputs)
-"""
-
-
-def test_linear_and_dense_networks_do_without_torch() -> None:
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    subprocess.run([sys.executable, "-c", WITHOUT_TORCH], check=True, env=where)

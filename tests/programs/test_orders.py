@@ -21,29 +21,23 @@ def loader(batch: int = 4, **settings: object) -> DataLoader:
     return DataLoader(data, batch_size=batch, shuffle=True, **settings)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("seeded", ["torch", "loader_generator"])
 @pytest.mark.parametrize(
     ("batch", "more"),
     [(4, {}), (7, {}), (32, {}), (4, {"num_workers": 1}), (4, {"drop_last": True})],
 )
-def test_a_loader_after_manual_seed(batch, more):
+def test_a_loader_after_manual_seed_or_with_a_generator(seeded, batch, more):
     """Workers change nothing; records that are dropped are the last of the order, and the next
     epoch is not disturbed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(42)
-        one = loader(batch, **more)
+        own = {"generator": torch.Generator().manual_seed(42)} if seeded != "torch" else {}
+        one = loader(batch, **own, **more)
         epochs = [visited(one) for _ in range(3)]
-    made = orders(Convention("torch", "round"), [42], Place(5, 3, RECORDS))[0]
+    restart, number = ("round", 5) if seeded == "torch" else ("run", 0)
+    made = orders(Convention(seeded, restart), [42], Place(number, 3, RECORDS))[0]
     assert made[:, : len(epochs[0])].tolist() == epochs
     assert len(epochs[0]) == (20 if "drop_last" in more else RECORDS)
-
-
-@pytest.mark.parametrize("batch", [4, 7])
-@pytest.mark.parametrize("drop_last", [False, True])
-def test_a_loader_with_a_generator(batch, drop_last):
-    one = loader(batch, generator=torch.Generator().manual_seed(3), drop_last=drop_last)
-    epochs = [visited(one) for _ in range(3)]
-    made = orders(Convention("loader_generator", "run"), [3], Place(0, 3, RECORDS))[0]
-    assert made[:, : len(epochs[0])].tolist() == epochs
 
 
 def test_rounds_go_on_where_nothing_is_seeded_again():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from federations import guessed, view_of
+from generated import with_columns
 from hypothesis import given
 from hypothesis import strategies as st
 from trainings import recipe_of
@@ -38,12 +37,6 @@ from overheard.transcript.view import View, launch
 pytestmark = pytest.mark.slow
 
 
-def with_columns(dataset, sensitive="s", **columns):
-    """The same people with other columns, one of which is asked for."""
-    records = Records({**dataset.records.columns, **columns})
-    return replace(dataset, records=records, sensitive=(sensitive,))
-
-
 def test_categorical_attribute_and_scaled_values(federate):
     """Three values (one-hot), and two values that are not 0 and 1."""
     rng = np.random.default_rng(3)
@@ -51,7 +44,7 @@ def test_categorical_attribute_and_scaled_values(federate):
     def three(dataset):
         kinds = np.array(["a", "b", "c"])[rng.integers(0, 3, len(dataset.records))]
         y = dataset.records["y"] + 3.0 * (kinds == "b") - 3.0 * (kinds == "c")
-        return with_columns(dataset, "kind", kind=kinds, y=y)
+        return with_columns(dataset, {"sensitive": ("kind",)}, kind=kinds, y=y)
 
     recording = federate(change=three)
     secret = recording.truth()["0"]["kind"]
@@ -172,7 +165,8 @@ def test_a_number_that_the_updates_hardly_tell_is_guessed_by_its_prior(federate)
     def number(dataset):
         rng, rows = np.random.default_rng(seed), len(dataset.records)
         z = np.where(rng.random(rows) < 0.5, 0.0, rng.gamma(1.0, 2.0, rows))
-        return with_columns(dataset, "z", z=z, y=dataset.records["y"] + 0.2 * z)
+        y = dataset.records["y"] + 0.2 * z
+        return with_columns(dataset, {"sensitive": ("z",)}, z=z, y=y)
 
     for seed in range(3):
         recording = federate(change=number, seed=seed)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from federations import digits, guessed, view_of
-from generated import by_class
+from generated import by_class, with_columns
 
 from overheard.attacks.baselines import PublicModel
 from overheard.attacks.papers import lyu2021 as gm
@@ -148,9 +148,8 @@ def test_classes_start_from_their_shares_elsewhere_where_that_is_wanted(unlabell
 
 def four_values(dataset: Dataset) -> Dataset:
     """The attribute is a number from 1 to 4, and one input."""
-    columns = dataset.records.columns
-    records = Records({**columns, "s": 1.0 + np.arange(len(dataset.records)) % 4})
-    return dataclasses.replace(dataset, records=records, ordinal=frozenset({"s"}))
+    about = {"ordinal": frozenset({"s"})}
+    return with_columns(dataset, about, s=1.0 + np.arange(len(dataset.records)) % 4)
 
 
 def test_equation_2_of_more_than_two_values(federate: Any) -> None:

@@ -9,25 +9,7 @@ import pytest
 import torch
 from scipy.special import expit
 
-from overheard.attacks.papers import kerkouche2023
-from overheard.attacks.papers.kerkouche2023 import (
-    Detected,
-    Detector,
-    GradientDisaggregation,
-    Losses,
-    MTAdam,
-    Ols,
-    Options,
-    Prolin,
-    Ridge,
-    above_half,
-    baseline,
-    detect,
-    ols,
-    reg,
-    shadow_updates,
-    train_detector,
-)
+from overheard.attacks.papers import kerkouche2023 as paper
 from overheard.attacks.property import adversary_of
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network
@@ -38,8 +20,8 @@ from overheard.transcript.view import View, launch
 pytestmark = pytest.mark.slow
 
 Asked = Callable[..., tuple[View, np.ndarray]]
-FEW = Options(shadows=200)
-METHODS = (GradientDisaggregation, Ols, Ridge, Prolin)
+FEW = paper.Options(shadows=200)
+METHODS = (paper.GradientDisaggregation, paper.Ols, paper.Ridge, paper.Prolin)
 
 
 def test_all_find_poisoners_with_many_rounds(asked: Asked) -> None:
@@ -53,8 +35,8 @@ def test_detectors_are_made_once(asked: Asked, monkeypatch: pytest.MonkeyPatch) 
     """The four methods share them, and it does not matter who asks first."""
     view, _ = asked("inversion", rounds=6)
     calls = []
-    real = kerkouche2023.detect
-    monkeypatch.setattr(kerkouche2023, "detect", lambda *a: calls.append(1) or real(*a))
+    real = paper.detect
+    monkeypatch.setattr(paper, "detect", lambda *a: calls.append(1) or real(*a))
     first = [launch(m(FEW), view, 0).probabilities for m in METHODS]
     assert len(calls) == 1
     view.know(Sums).derived.clear()
@@ -67,28 +49,28 @@ def test_formulas(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     """BASELINE on written-out mean updates; OLS and REG by their normal equations."""
     view, _ = asked("inversion", rounds=25, clients=10)
     made = []
-    real = kerkouche2023.train_detector
+    real = paper.train_detector
 
     def kept(*args):
         made.append(real(*args))
         return made[-1]
 
-    monkeypatch.setattr(kerkouche2023, "train_detector", kept)
+    monkeypatch.setattr(paper, "train_detector", kept)
     sums = view.know(Sums)
-    told = detect(adversary_of(view), sums, FEW)
+    told = paper.detect(adversary_of(view), sums, FEW)
     a, b = sums.participation, np.array([one.total for one in sums])
     mean_updates = np.linalg.pinv(a) @ b
     confidence = np.mean(
         [expit(mean_updates @ d.weights.astype(float) + d.intercept) for d in made], axis=0
     )
-    np.testing.assert_allclose(baseline(told), confidence, atol=1e-4)
+    np.testing.assert_allclose(paper.baseline(told), confidence, atol=1e-4)
     g = np.array(
         [d.weights @ s + d.intercept * m for d, s, m in zip(made, b, a.sum(1), strict=True)]
     )
-    np.testing.assert_allclose(ols(told), expit(np.linalg.pinv(a) @ g), atol=1e-4)
+    np.testing.assert_allclose(paper.ols(told), expit(np.linalg.pinv(a) @ g), atol=1e-4)
     v = np.diag([1 - d.overlap for d in made])
     x = np.linalg.solve(a.T @ v @ a + 5 * np.eye(10), a.T @ v @ g)
-    np.testing.assert_allclose(reg(told), expit(x), atol=1e-4)
+    np.testing.assert_allclose(paper.reg(told), expit(x), atol=1e-4)
 
 
 def test_shadow_updates_are_those_of_clients(asked: Asked) -> None:
@@ -96,7 +78,7 @@ def test_shadow_updates_are_those_of_clients(asked: Asked) -> None:
     view, _ = asked("membership", rounds=3)
     adversary = adversary_of(view)
     theta = view.know(Sums)[0].sent
-    updates, has = shadow_updates(adversary, theta, 40, np.random.default_rng(0))
+    updates, has = paper.shadow_updates(adversary, theta, 40, np.random.default_rng(0))
     assert has.sum() == 20
     recipe, target = adversary.recipe, adversary.targets
     assert target is not None
@@ -121,7 +103,7 @@ def test_shadow_poisoners(asked: Asked, kind: str) -> None:
     """Negated, or uphill: with one step both point against the honest ones."""
     view, _ = asked(kind, rounds=3)
     adversary, theta = adversary_of(view), view.know(Sums)[0].sent
-    updates, has = shadow_updates(adversary, theta, 60, np.random.default_rng(0))
+    updates, has = paper.shadow_updates(adversary, theta, 60, np.random.default_rng(0))
     mean = updates[~has].mean(axis=0)
     assert (updates[~has] @ mean > 0).mean() > 0.9
     assert (updates[has] @ mean < 0).mean() > 0.9
@@ -131,7 +113,7 @@ def test_shadow_poisoners(asked: Asked, kind: str) -> None:
 def test_free_riders_are_not_the_papers(asked: Asked) -> None:
     view, _ = asked("free-rider", rounds=4)
     with pytest.raises(ChooseAnotherAttack, match="matched_filter"):
-        launch(Prolin(FEW), view, 0)
+        launch(paper.Prolin(FEW), view, 0)
 
 
 def standardised(updates, has, settings, rng):
@@ -158,10 +140,10 @@ def test_each_coordinate_is_standardised() -> None:
     updates = (rng.normal(size=(600, 30)) * 0.01 + 0.02).astype(np.float32)
     updates[:, 3] = (1e-5 * (rng.normal(size=600) + 3.0 * has)).astype(np.float32)
     updates[:, 4] = 0.5
-    found = train_detector(updates, has, Options(), np.random.default_rng(1))
+    found = paper.train_detector(updates, has, paper.Options(), np.random.default_rng(1))
     assert found.overlap < 0.3
     weights, intercept = standardised(
-        updates.astype(float), has, Options(), np.random.default_rng(1)
+        updates.astype(float), has, paper.Options(), np.random.default_rng(1)
     )
     np.testing.assert_allclose(found.weights, weights, rtol=1e-3, atol=1e-5 * weights.max())
     assert found.intercept == pytest.approx(intercept, rel=1e-3, abs=1e-3)
@@ -170,14 +152,14 @@ def test_each_coordinate_is_standardised() -> None:
 def test_who_was_not_heard_of_is_not_accused() -> None:
     """One half but for rounding, which is another on another machine."""
     p = np.array([0.5, 0.5 + 1e-15, 0.5 - 1e-15, 0.51, 0.0, 1.0])
-    assert above_half(p).tolist() == [False, False, False, True, False, True]
+    assert paper.above_half(p).tolist() == [False, False, False, True, False, True]
 
 
-def seen(sums, weights, plus, wide, minus, narrow, there) -> Detected:
+def seen(sums, weights, plus, wide, minus, narrow, there) -> paper.Detected:
     """Detectors of these distributions and weights, whose features of the sums are these."""
     none = np.zeros(len(sums))
-    return Detected(
-        np.diag(sums), Detector(none, none, plus, wide, minus, narrow, 1 - weights), there
+    return paper.Detected(
+        np.diag(sums), paper.Detector(none, none, plus, wide, minus, narrow, 1 - weights), there
     )
 
 
@@ -194,7 +176,7 @@ def test_gradients_are_those_of_the_three_losses(seed: int) -> None:
         there.astype(float),
     )  # fmt: skip
     expected = rng.normal(size=clients)
-    problem, d = Losses(made, expected), made.detectors
+    problem, d = paper.Losses(made, expected), made.detectors
     unit = np.sqrt((d.variance_with + d.variance_without) / 2).mean()
     tau = torch.tensor(rng.uniform(0.1, 0.9, clients), requires_grad=True)
     start = np.where(there, rng.normal(size=(rounds, clients)), 0.0)
@@ -225,7 +207,7 @@ def test_gradients_are_those_of_the_three_losses(seed: int) -> None:
 def test_one_loss_is_adam() -> None:
     """MTAdam with a single loss takes Adam's steps."""
     rng = np.random.default_rng(3)
-    memory, m, v = MTAdam(1, (4,), Options(step_size=0.1)), np.zeros(4), np.zeros(4)
+    memory, m, v = paper.MTAdam(1, (4,), paper.Options(step_size=0.1)), np.zeros(4), np.zeros(4)
     for turn in range(1, 6):
         gradient = rng.normal(size=4)
         m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2

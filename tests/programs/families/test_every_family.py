@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from federations import NEWTON, STATISTICS, TREES, recorded, score, view_of
+from generated import with_columns
 
 from overheard.attacks import attack_named
 from overheard.errors import ChooseAnotherAttack
 from overheard.evaluation.audit import audit
-from overheard.programs.records import Records
 from overheard.transcript.knowledge import Labels, Messages
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
@@ -39,10 +37,7 @@ def federated(path, model, rounds, audit, **more):
 
 def positive(dataset):
     """Labels that a gamma likelihood allows."""
-    columns = dataset.records.columns
-    return dataclasses.replace(
-        dataset, records=Records({**columns, "y": np.exp(0.3 * columns["y"])})
-    )
+    return with_columns(dataset, y=np.exp(0.3 * dataset.records["y"]))
 
 
 @pytest.fixture(scope="module", params=CLASSES)
@@ -96,6 +91,20 @@ def test_what_a_client_would_make_alone(classes):
     found = score(classes, view, attack, launch(attack, view, 0))
     assert found.details["agreement"] > 0.8
     assert (found.value < found.imputation / 2) == (classes.path.name == "newton")
+
+
+@pytest.mark.parametrize(
+    ("model", "rounds"), [*CLASSES.values(), ({**STATISTICS, "tables": [{"by": ["s", "x0"]}]}, 1)]
+)
+def test_another_clients_messages_say_nothing_and_are_flagged(tmp_path, model, rounds):
+    """The decoder says that it has been misled."""
+    made = federated(tmp_path / "run", model, rounds, {}, people=80)
+    theirs = view_of(made, client="1").know(Messages)
+    guess = launch(attack_named("max_entropy"), view_of(made).knowing(theirs), 0)
+    truth = made.truth()["0"]["s"]
+    assert (guess.choice() == truth).mean() < max(truth.mean(), 1 - truth.mean()) + 0.1
+    assert guess.diagnostics["flag"]
+    assert not guess.diagnostics.get("proven")
 
 
 def test_of_tables_no_model_is_made(tmp_path):

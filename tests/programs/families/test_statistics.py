@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from federations import generated_people, simulated, view_of
+from federations import generated_people, guessed, simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,12 +17,10 @@ from overheard.programs.families.statistics import Statistics, StatisticsSetting
 from overheard.programs.program import Candidates, Exchange
 from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, OneHot, Records, Scaled
-from overheard.transcript.knowledge import Messages
-from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
-RNG = np.random.default_rng(0)
+RNG, DECODER = np.random.default_rng(0), attack_named("max_entropy")
 TABLES = {
     "count": [{"by": ["s", "colour"]}, {"by": ["s", "a"]}],
     "sum": [{"kind": "sum", "of": "x", "by": ["s"]}, {"kind": "sum", "of": "x"}],
@@ -152,27 +150,20 @@ def federated(path, tables, people=60, rounds=1, **more):
     return simulated(path, content, generated_people(2, people, 3, 0))
 
 
-def guessed(recording, client="0", rounds=None):
-    view = view_of(recording, client=client)
-    if rounds is not None:
-        view = view.knowing(view.know(Messages).first(rounds))
-    return launch(attack_named("max_entropy"), view, 0), recording.truth()[client]["s"]
-
-
 BINS = {"x0": [-1.0, -0.5, 0.0, 0.5, 1.0, 1.5], "x1": [-1.0, 0.0, 1.0]}
 
 
 def test_a_fine_table_names_people_and_suppression_hides_them(tmp_path):
     tables = [{"by": ["s", "x0", "x1"]}]
-    open_, secret = guessed(federated(tmp_path / "open", tables, bins=BINS))
+    open_, secret = guessed(DECODER, federated(tmp_path / "open", tables, bins=BINS))
     assert open_.diagnostics["method"] == "conditioning"
     named = open_.probabilities.max(axis=1) == 1
     assert named.sum() == open_.diagnostics["proven"] > 5
     assert (open_.choice() == secret)[named].all()
-    shown, _ = guessed(federated(tmp_path / "zeros", tables, bins=BINS, suppress=5))
+    shown, _ = guessed(DECODER, federated(tmp_path / "zeros", tables, bins=BINS, suppress=5))
     assert shown.diagnostics["proven"] == open_.diagnostics["proven"]  # zeros tell it all
     defence = {"suppress": 5, "zeros": False}
-    closed, secret = guessed(federated(tmp_path / "closed", tables, bins=BINS, **defence))
+    closed, secret = guessed(DECODER, federated(tmp_path / "closed", tables, bins=BINS, **defence))
     assert closed.diagnostics["proven"] < open_.diagnostics["proven"]
     named = closed.probabilities.max(axis=1) == 1
     assert (closed.choice() == secret)[named].all()
@@ -180,7 +171,7 @@ def test_a_fine_table_names_people_and_suppression_hides_them(tmp_path):
 
 def test_sums_beside_counts_are_decoded_and_proven_where_counts_alone_decide(tmp_path):
     tables = [{"by": ["s", "x0"]}, {"kind": "sum", "of": "x1", "by": ["s"]}]
-    guess, secret = guessed(federated(tmp_path / "run", tables, bins=BINS, people=16))
+    guess, secret = guessed(DECODER, federated(tmp_path / "run", tables, bins=BINS, people=16))
     sure = guess.probabilities.max(axis=1) > 0.99
     assert (guess.choice() == secret)[sure].all()
     assert sure.sum() >= guess.diagnostics["proven"]
@@ -205,18 +196,11 @@ def test_settings_that_do_not_fit_are_refused_by_name(tmp_path, tables, more, sa
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"0.counts": np.zeros(3)},
-        {"0.counts": np.array([1.5, 2.0])},
-        {"0.counts": np.array([-2.0, 2.0])},
-        {"0.counts": np.array([np.inf, 2.0])},
-        {"0.counts": np.array(["a", "b"])},
-    ],
+    "counts", [[0.0, 0.0, 0.0], [1.5, 2.0], [-2.0, 2.0], [np.inf, 2.0], ["a", "b"]]
 )
-def test_messages_of_another_program_are_refused_in_a_line(change):
+def test_messages_of_another_program_are_refused_in_a_line(counts):
     made, records = program([{"by": ["s"]}]), some_records()
-    observed = [Exchange(3, made.first(), change)]
+    observed = [Exchange(3, made.first(), {"0.counts": np.array(counts)})]
     for ask in (made.measure, made.equations):
         with pytest.raises(FixRecording, match="round 3: "):
             ask(observed, candidates_of(records))
@@ -238,15 +222,6 @@ def test_recorded_tables_may_have_other_names_and_come_one_by_one():
     assert made.measure(observed, candidates_of(records)).rank == once.rank
     with pytest.raises(FixRecording, match="no table of the program"):
         made.measure(made.assembled([Exchange(0, {}, {"x": np.zeros(2)})]), candidates_of(records))
-
-
-def test_counts_that_no_values_explain_are_flagged(tmp_path):
-    recording = federated(tmp_path / "run", [{"by": ["s", "x0"]}], bins=BINS)
-    view = view_of(recording)
-    other = view_of(recording, client="1").know(Messages)
-    guess = launch(attack_named("max_entropy"), view.knowing(other), 0)
-    assert "no values explain" in guess.diagnostics["flag"]
-    assert guess.diagnostics["proven"] == 0
 
 
 def test_a_value_outside_every_cell_is_refused():

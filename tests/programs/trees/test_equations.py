@@ -84,6 +84,12 @@ def federated(settings, rounds=4, seed=0, cyclic=False):
     return exchanges, candidates, swapped.astype(np.int64)
 
 
+def residual(settings, stated=None, **federation):
+    """What the truth of a federation leaves, if its settings are said to be these."""
+    exchanges, candidates, truth = federated(settings, **federation)
+    return tree_equations(exchanges, *candidates, stated or settings).residual_at(truth)
+
+
 def plain_settings(**more):
     return TreeSettings(**{"max_depth": 3, "eta": 0.2, **more})
 
@@ -106,11 +112,8 @@ def test_the_truth_leaves_rounding(objective, variant):
 
 
 def test_settings_that_are_not_the_clients_do_not_fit():
-    settings = plain_settings()
-    exchanges, candidates, truth = federated(settings)
     for other in ({"eta": 0.21}, {"reg_lambda": 1.1}):
-        changed = plain_settings(**other)
-        left = tree_equations(exchanges, *candidates, changed).residual_at(truth)
+        left = residual(plain_settings(), plain_settings(**other))
         assert np.sqrt(np.mean(left**2)) > 1000
 
 
@@ -183,11 +186,7 @@ def test_strangers_add_nothing():
 
 def test_sampled_rows_are_noise_of_the_stated_size():
     settings = plain_settings(subsample=0.5)
-    found = []
-    for seed in range(6):
-        exchanges, candidates, truth = federated(settings, seed=seed)
-        found.append(tree_equations(exchanges, *candidates, settings).residual_at(truth))
-    left = np.concatenate(found)
+    left = np.concatenate([residual(settings, seed=seed) for seed in range(6)])
     assert 0.7 < np.sqrt(np.mean(left**2)) < 1.2
     assert len(left) > 100
 
