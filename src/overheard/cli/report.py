@@ -76,7 +76,7 @@ def compare(
         [_cells(row) for row in found.rows],
         f"What leaks, strongest attack each; all intervals hold at {comparing.TOGETHER:.0%}",
     )
-    terminal.say(*(f"note: {n}" for n in (*found.differs, *found.cautions)))
+    terminal.say(*(f"note: {n}" for n in found.differs))
     risen = [
         r.secret + (f" of {r.client}" if r.client else "") for r in found.rows if r.change == "rose"
     ]

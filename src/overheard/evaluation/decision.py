@@ -79,8 +79,8 @@ def decided(audit: Audit) -> dict[str, Any]:
     """The audit's fields that follow from its others: findings and pooled ones with their levels,
     the secrets, and the level of the whole."""
     decisions = decide(audit, ERROR), decide(audit, UNCLEAR_ERROR)
-    findings = _levelled(audit, audit.findings, decisions)
-    pooled = _levelled(audit, audit.pooled, decisions)
+    levelled = _levelled(audit, decisions)
+    pooled, findings = levelled[: len(audit.pooled)], levelled[len(audit.pooled) :]
     secrets = [_secret(t, findings, pooled, (t, None) in decisions[0]) for t in _topics(audit)]
     highest = max((s["level"] for s in secrets), key=LEVELS.index, default=NOT_MEASURED)
     lacking = any(s["level"] == NOT_MEASURED for s in secrets)
@@ -125,14 +125,13 @@ def _secret(
     }
 
 
-def _levelled(
-    audit: Audit, rows: Sequence[Finding], decisions: tuple[Decision, Decision]
-) -> tuple[Finding, ...]:
+def _levelled(audit: Audit, decisions: tuple[Decision, Decision]) -> tuple[Finding, ...]:
+    """Everything that was found, each with its level."""
     listening = audit.listening
     guessed = (f for f in audit.everything if f.attack not in listening)
     free = grouped(guessed, lambda f: (f.topic, f.client))
     first: list[tuple[Finding, float | None, Level, str]] = []
-    for f in rows:
+    for f in audit.everything:
         others = [g.value for g in free.get((f.topic, f.client), [])]
         guesses = [*([f.majority] if f.measure.share else others), f.imputation]
         reference = f.measure.best(g for g in guesses if g is not None)
@@ -159,7 +158,7 @@ def _level(
     if not listens:
         return COMPARISON, ""
     if found.flag:
-        return NOT_MEASURED, _flagged(found)
+        return NOT_MEASURED, f"{found.attack} flags its own answer: {found.flag}"
     if _passes(found, decisions[0]):
         return EXPOSED, ""
     # close to the client's own model, but maybe not as close as counts for it
@@ -188,9 +187,6 @@ def _lacking(
     open, and what none found over all clients (None) too."""
     found = {_asked(f): why for f, _, _, why in levels if why}
     questions = {info.name: info.question for info in audit.attacks if info.listens}
-    for f in audit.findings:
-        if f.flag and f.attack in questions:
-            found.setdefault(_asked(f), _flagged(f))
     for broken in audit.failed:
         if broken.attack in questions and not broken.doing:
             key = (questions[broken.attack], broken.attribute, broken.client)
@@ -206,10 +202,6 @@ def _lacking(
 
 def _asked(found: Finding) -> _Asked:
     return found.question, found.attribute, found.client
-
-
-def _flagged(found: Finding) -> str:
-    return f"{found.attack} flags its own answer: {found.flag}"
 
 
 def decide(audit: Audit, error: float = ERROR) -> Decision:
