@@ -25,7 +25,7 @@ def api_page() -> str:
     """A directive for every public name, at the place where it is defined."""
     lines = []
     for name in overheard.__all__:
-        home = importlib.import_module(f"overheard.{overheard._HOMES[name]}").__name__
+        home = importlib.import_module(overheard._HOMES[name]).__name__
         lines += [f"::: {home}.{name}", ""]
     return "\n".join(lines)
 

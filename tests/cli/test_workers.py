@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import resource
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,9 +38,9 @@ def test_two_workers_write_what_one_writes(
     monkeypatch.setattr(workers, "room", lambda: 2)
     real, attacked = audit._outcome, set()
 
-    def outcome(asked: Any, attack: Any, view: Any, scorer: Any) -> Any:
-        attacked.add(view.client)
-        return real(asked, attack, view, scorer)
+    def outcome(asked: Any, attack: Any, target: Any, client: str, case: Any) -> Any:
+        attacked.add(client)
+        return real(asked, attack, target, client, case)
 
     monkeypatch.setattr(audit, "_outcome", outcome)
     two = workplace.overheard("audit", "run", "--out", "two", *ATTACKS, *asked)
@@ -77,8 +79,8 @@ def test_processes_are_started_where_there_is_work_and_room_for_them(monkeypatch
 def test_there_is_room_for_as_many_as_memory_holds(monkeypatch: Any) -> None:
     if not Path("/proc/meminfo").exists():
         pytest.skip("no Linux")
-    monkeypatch.setattr(workers.os, "sched_getaffinity", lambda _: range(64))
-    largest = workers.resource.getrusage(workers.resource.RUSAGE_SELF).ru_maxrss
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for many in (0, 3, 100):
         text = f"MemFree: 1 kB\nMemAvailable:  {many * largest + largest // 2} kB\n"
         monkeypatch.setattr(Path, "read_text", lambda self, text=text: text)

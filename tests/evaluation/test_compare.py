@@ -50,7 +50,7 @@ def test_other_threats_and_clients_are_not_comparable(one, run, federate):
     assert compare(one, audit(run, SERVER, ATTACKS)).differs
     assert compare(one, audit(federate(clients=3), EAVESDROPPER, ATTACKS)).differs
     assert compare(one, one).differs == ()
-    assert compare(one, one).cautions == ()
+    assert compare(one, one).changed == ()
 
 
 def test_the_strongest_attack_of_each_side_counts(run):
@@ -71,12 +71,11 @@ def test_what_is_not_the_same_is_named(one, run):
     nothing = one.model_copy(update={"pooled": ()})
     assert compare(one, nothing).differs == ("no secret was measured in both",)
     fewer = audit(run, EAVESDROPPER, ATTACKS[:1], targets=["s"])
-    (caution,) = compare(one, fewer).cautions
-    assert "(only before: majority)" in caution
-    software = {**one.run.software, "overheard": "0.0.1"}
-    older = one.model_copy(update={"run": one.run.model_copy(update={"software": software})})
-    (caution,) = compare(older, one).cautions
-    assert caution.startswith("made by different versions: 0.0.1, ")
+    software = {**fewer.run.software, "overheard": "0.0.1"}
+    older = fewer.model_copy(update={"run": fewer.run.model_copy(update={"software": software})})
+    changed = {name: there for name, *there in compare(older, one).changed}
+    assert changed["attacks"] == ["max_entropy", "majority, max_entropy"]
+    assert changed["overheard"][0] == "0.0.1"
 
 
 def test_what_learned_most_before_must_run_again(run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 
 import numpy as np
@@ -9,6 +10,10 @@ import pytest
 from scipy.stats import binomtest, fisher_exact
 
 from overheard.evaluation.decision import (
+    EXPOSED,
+    NO_SIGN,
+    NOT_MEASURED,
+    UNCLEAR,
     Changed,
     clustered_interval,
     decide,
@@ -87,16 +92,46 @@ def test_what_is_left_over_goes_to_other_secrets():
 
 
 @pytest.mark.parametrize("clients", [6, 100])
-def test_uniform_p_values_are_rarely_called_exposed(clients: int):
-    rng = np.random.default_rng(clients)
-    wrong = 0
+def test_uniform_p_values_are_called_exposed_and_unclear_as_often_as_stated(clients: int):
+    """Rarely, and not never: a rule that is silent would keep its promise too."""
+    rng, levels = np.random.default_rng(clients), Counter[str]()
     for _ in range(200):
         p = {
             (s, str(c), a): float(rng.random()) for s in "st" for c in range(clients) for a in "ab"
         }
         pooled = {(s, a): float(rng.random()) for s in "st" for a in "ab"}
-        wrong += any(named(audit_of(p, pooled)))
-    assert wrong <= 0.05 * 200 + 2 * np.sqrt(200 * 0.05 * 0.95)
+        levels[audit_of(p, pooled).level] += 1
+    for share, times in ((0.05, levels[EXPOSED]), (0.15, levels[EXPOSED] + levels[UNCLEAR])):
+        assert 0.4 * share * 200 <= times <= share * 200 + 2 * np.sqrt(200 * share * (1 - share))
+    assert sum(levels.values()) == levels[EXPOSED] + levels[UNCLEAR] + levels[NO_SIGN]
+
+
+@pytest.mark.parametrize(("hits", "level"), [(55, NO_SIGN), (57, UNCLEAR), (63, EXPOSED)])
+def test_what_is_learned_decides_how_far_it_is_shown(hits: int, level: str):
+    """Of 100 records, half of which always guessing one value gets."""
+    p = share_p_value(hits, 100, 0.5, None)
+    assert audit_of({("s", "0", "a"): p}, {("s", "a"): p}).level == level
+
+
+@pytest.mark.parametrize(
+    ("high", "clients", "level"), [(0.69, 1, UNCLEAR), (0.69, 99, NO_SIGN), (0.55, 99, UNCLEAR)]
+)
+def test_a_model_nearer_than_every_guess_is_unclear_by_a_test(high, clients, level):
+    """The more looks there are, the farther it must be from the guess; nothing is compared with
+    nothing."""
+    shared = {"question": "local_model", "metric": "excess_loss", "n": 100}
+    ours = {"attack": "a", "value": 0.4, "low": 0.3, "high": high, "p_value": 0.9, **shared}
+    free = {"attack": "g", "value": 0.7, "low": 0.6, "high": 0.8, **shared}
+    names = [str(k) for k in range(clients)]
+    kept = {"question": "local_model", "paper": "p", "words": "w"}
+    needs = {"a": ("individual updates",), "g": ()}
+    infos = tuple(AttackInfo(name=n, needs=of, **kept) for n, of in needs.items())
+    made = [Finding(client=c, **one) for c in names for one in (ours, free)]
+    both = (tuple(made), tuple(f for f in made if f.attack == "a"))
+    levels = [
+        Audit(run=RUN, attacks=infos, findings=some, pooled=(), skipped=()).level for some in both
+    ]
+    assert levels == [level, NOT_MEASURED]
 
 
 def test_an_interval_that_is_none_is_refused():

@@ -82,6 +82,45 @@ def test_a_chart_says_what_is_flagged(audit: Audit) -> None:
     assert set(marked) == {"max_entropy"}
 
 
+def test_clients_that_are_left_out_are_counted_wherever_a_number_is_of_the_others(
+    told: Audit,
+) -> None:
+    """4 of 6 clients must not read like all of them."""
+    fewer = {"clients": 4, "flagged": 2}
+    (rung,) = (p for p in told.pooled if (p.attack, p.attribute) == ("max_entropy", "black"))
+    some = told.model_copy(
+        update={
+            "pooled": told_by("max_entropy", told.pooled, **fewer),
+            "ladder": tuple(
+                rung.model_copy(update={"rung": "colleague", **one})
+                for one in (fewer, {"client": "site 6", "clients": 1})
+            ),
+        }
+    )
+    page = render(some)
+    marked = re.findall(r"Clients together, max_entropy: [^;<]*, 4 of 6 clients", page)
+    assert len(marked) == 3
+    assert not re.findall("All clients together, max_entropy", page)
+    known = "knows every record, all but the attribute, 4 of 6 clients"
+    assert known in words_of(page)
+    assert known in render_markdown(some)
+    told_to_programs = [s["all_clients"] for s in digest(some)["secrets"] if s["all_clients"]]
+    assert {(a["clients"], a["flagged"]) for a in told_to_programs if "ent" in a["attack"]} == {
+        (4, 2)
+    }
+
+
+def test_numbers_that_cannot_be_are_not_printed(audit: Audit) -> None:
+    """No model is better than the best possible, and of one that diverged digits say nothing."""
+    best, *_ = (f for f in audit.findings if f.measure.limit is not None)
+    below = best.model_copy(update={"value": -3.1e-4, "low": -3.1e-4, "high": 0.02})
+    wild = best.model_copy(update={"value": 1e9, "low": 1e8, "high": 1e10})
+    for found in (below, wild):
+        said = render(audit.model_copy(update={"findings": (found,), "pooled": ()}))
+        assert not re.search(r"[-−][0-9]", words_in(said, "exposed"))
+        assert "×10⁹" not in words_in(said, "exposed")
+
+
 def test_what_only_all_clients_together_show_is_said_of_no_client(audit: Audit) -> None:
     first = next(f for f in audit.findings if (f.attack, f.attribute) == ("max_entropy", "black"))
     made = tuple(

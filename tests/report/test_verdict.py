@@ -89,7 +89,7 @@ def test_the_headline_of_the_demo(audit: Audit) -> None:
         (1000, 0.65, 0.5, NO_SIGN),
         (1000, 0.5, None, EXPOSED),
         (1000, None, 0.7, NO_SIGN),
-        (1000, None, None, UNCLEAR),
+        (1000, None, None, NOT_MEASURED),  # against what?
     ],
 )
 def test_the_rule_for_shares(

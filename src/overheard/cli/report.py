@@ -76,7 +76,7 @@ def compare(
         [_cells(row) for row in found.rows],
         f"What leaks, strongest attack each; all intervals hold at {comparing.TOGETHER:.0%}",
     )
-    terminal.say(*(f"note: {n}" for n in (*found.differs, *found.cautions)))
+    terminal.say(*(f"note: {n}" for n in found.differs))
     risen = [
         r.secret + (f" of {r.client}" if r.client else "") for r in found.rows if r.change == "rose"
     ]
@@ -88,9 +88,10 @@ def compare(
 
 
 def _cells(row: Compared) -> list[str]:
-    from overheard.report.words import value
+    from overheard.report.words import some, value
 
-    sides = [text for side in (row.before, row.after) for text in (value(side), side.attack)]
+    both = (row.before, row.after)
+    sides = [text for side in both for text in (value(side) + some(side), side.attack)]
     scale, form, unit = (100, "+.1f", " points") if row.before.measure.share else (1, "+.2g", "")
     more, low, high = (format(scale * x, form) for x in (row.difference, row.low, row.high))
     interval = f"{low} to {high}"

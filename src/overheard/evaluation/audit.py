@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from importlib.metadata import version
 from math import inf
 from typing import Any, TypeVar
@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, ListenLonger
-from overheard.evaluation.checkpoint import Checkpoint
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixRecording, ListenLonger
+from overheard.evaluation.checkpoint import NOT_RUN, Checkpoint
 from overheard.evaluation.ladder import by_knowledge, by_rounds
 from overheard.evaluation.parts import Asked, AuditOptions, Part
 from overheard.evaluation.record import (
@@ -43,7 +43,6 @@ LEFT_OUT = (
     "records (data-independent); computed from the records they are exact, and with everybody "
     "else's records one person's values follow from them."
 )
-UNSCORED = "truth/ has no records of this client, so a guess about it cannot be scored"
 SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
 PIECE = Scored | Skipped | Failed | Finding | Replay
 """What an audit keeps while it is not finished."""
@@ -158,39 +157,39 @@ def _replay(client: str, asked: Asked) -> list[Replay]:
 
 def _attacked(
     target: Target, client: str, attacks: Sequence[Attack], asked: Asked
-) -> list[Scored | Skipped | Failed]:
+) -> Iterator[Scored | Skipped | Failed]:
     """Attacks on one target of one client."""
-    keys = [("outcome", target.key, client, asked.key_of(a)) for a in attacks]
-    kept = [asked.kept.read(*key) for key in keys]
-    if all(kept):
-        return [one for found in kept for one in found or ()]
-    if not any(map(asked.runs, attacks)):
-        return [asked.skip(a, client, target, SLOW) for a in attacks]
-    try:
-        if client in asked.recording.clients and client not in asked.truth:
-            raise FixData(UNSCORED)
-        view, scorer = asked.case(target, client)
-    except (ListenLonger, FixData) as error:
-        return [asked.skip(a, client, target, str(error)) for a in attacks]
-    outcomes: list[Scored | Skipped | Failed] = []
-    for attack, key in zip(attacks, keys, strict=True):
-        outcomes += asked.kept.made(partial(_outcome, asked, attack, view, scorer), *key)
-    return outcomes
+    case = cache(partial(asked.case, target, client))
+    for attack in attacks:
+        one = partial(_outcome, asked, attack, target, client, case)
+        key = ("outcome", target.key, client, asked.key_of(attack))
+        yield from asked.kept.made(one, *key)
 
 
 def _outcome(
-    asked: Asked, attack: Attack, view: View, scorer: Scorer
+    asked: Asked,
+    attack: Attack,
+    target: Target,
+    client: str,
+    case: Callable[[], tuple[View, Scorer]],
 ) -> list[Scored | Skipped | Failed]:
     """One attack on one client."""
 
-    def case() -> tuple[View, Scorer]:
+    def alone() -> tuple[View, Scorer]:
+        view, scorer = case()
         asks = getattr(attack, "same_as", None)
         same = "" if asks is None or view.lacks(attack.needs) else asks(view)
         if same in {a.name for a in asked.attacks}:
             raise ChooseAnotherAttack(f"answers here as {same} does, which is run as well")
         return view, scorer
 
-    return [asked.tried(attack, view.target, view.client, case)]
+    try:
+        if not asked.runs(attack):
+            raise ListenLonger(SLOW)
+        case()  # an error of the recording is no attack's own
+    except NOT_RUN as error:
+        return [asked.skip(attack, client, target, str(error))]
+    return [asked.tried(attack, target, client, alone)]
 
 
 def _run(asked: Asked) -> Run:
@@ -228,7 +227,6 @@ def notes_of(recording: Recording, findings: Sequence[Finding]) -> tuple[str, ..
         *promise_notes(recording),
         *(["The recording was not closed: its recorder was stopped."] * (not recording.closed)),
         *range_notes(findings),
-        *rank_notes(findings),
         *flag_notes(findings),
     )
 
@@ -241,24 +239,6 @@ def range_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
         for secret, right in said
         if right
     )
-
-
-def rank_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """In words, once per secret: where there were fewer equations than unknown values."""
-    known = [f for f in findings if {"rank", "unknowns"} <= f.details.keys()]
-    shares = {f.key: float(f.details["rank"]) / max(float(f.details["unknowns"]), 1) for f in known}
-    too_few = (f for f in known if shares[f.key] < 1)
-    notes = []
-    for secret, members in grouped(too_few, lambda f: f.attribute or f.question).items():
-        fewest = min(members, key=lambda f: shares[f.key])
-        attacks = ", ".join(dict.fromkeys(f.attack for f in members))
-        clients = len({f.client for f in members})
-        notes.append(
-            f"{secret}: fewer independent equations than unknown values were heard at {clients} "
-            f"client(s) ({attacks}; {fewest.details['rank']} for {fewest.details['unknowns']} at "
-            f"{fewest.client}). What is said of single records there is likely, not proven."
-        )
-    return tuple(notes)
 
 
 def flag_notes(findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -48,12 +48,11 @@ class Compared:
 class Comparison:
     """``differs``: why the two cannot be compared (empty if they can); ``lost``: what learned most
     before and did not run now, so that no rise could show; ``changed``: settings that are not the
-    same, which is what one compares for; ``cautions``: what to keep in mind."""
+    same, which is what one compares for, attacks that gave results among them."""
 
     rows: tuple[Compared, ...]
     differs: tuple[str, ...]
     changed: tuple[tuple[str, str, str], ...]
-    cautions: tuple[str, ...]
     lost: tuple[str, ...] = ()
 
     @computed_field  # type: ignore[prop-decorator]
@@ -81,7 +80,7 @@ def compare(before: Audit, after: Audit, clients: bool = False) -> Comparison:
     differs = _differs(*audits)
     if not rows and not lost:
         differs += ("no secret was measured in both",)
-    return Comparison(rows, differs, _changed(*audits), _cautions(*audits), lost)
+    return Comparison(rows, differs, _changed(*audits), lost)
 
 
 def _differs(before: Audit, after: Audit) -> tuple[str, ...]:
@@ -91,11 +90,8 @@ def _differs(before: Audit, after: Audit) -> tuple[str, ...]:
         a, b = getattr(before.run, name), getattr(after.run, name)
         if a != b:
             differs.append(f"{name}: {a!r} and {b!r}")
-    if set(before.run.clients) != set(after.run.clients):
-        sizes = f"{len(before.run.clients)} and {len(after.run.clients)}"
-        differs.append(f"clients: {sizes}, not the same names")
     asked = [sorted({str(f.client) for f in x.findings}) for x in (before, after)]
-    if asked[0] != asked[1] and not differs:
+    if asked[0] != asked[1]:
         differs.append(f"audited clients: {few(asked[0], 3)} and {few(asked[1], 3)}")
     for which, audit in zip(SIDES, (before, after), strict=True):
         if audit.unfit:
@@ -170,7 +166,13 @@ def _leak(found: Finding) -> tuple[float, float, float]:
 
 def _changed(before: Audit, after: Audit) -> tuple[tuple[str, str, str], ...]:
     a, b = (
-        {"rounds": str(x.run.rounds), "knows": ", ".join(x.run.knows)} | _settings(x.run.recipe)
+        {
+            "overheard": x.run.software.get("overheard", ""),
+            "attacks": ", ".join(sorted({f.attack for f in x.findings})),
+            "rounds": str(x.run.rounds),
+            "knows": ", ".join(x.run.knows),
+            **_settings(x.run.recipe),
+        }
         for x in (before, after)
     )
     names = dict.fromkeys([*a, *b])
@@ -185,22 +187,3 @@ def _settings(part: Mapping[str, Any], at: str = "") -> dict[str, str]:
         elif not isinstance(value, list) or len(str(value)) < 60:
             flat[f"{at}{name}"] = str(value)
     return flat
-
-
-def _cautions(before: Audit, after: Audit) -> tuple[str, ...]:
-    told = []
-    a, b = ({f.attack for f in x.findings} for x in (before, after))
-    if a != b:
-        only = " and ".join(
-            f"only {which}: {', '.join(sorted(names))}"
-            for which, names in zip(SIDES, (a - b, b - a), strict=True)
-            if names
-        )
-        told.append(
-            f"not the same attacks gave results ({only}): less may have been learned because less "
-            "was tried, or because an attack no longer applies"
-        )
-    versions = {x.run.software.get("overheard") for x in (before, after)}
-    if len(versions) > 1:
-        told.append(f"made by different versions: {', '.join(sorted(map(str, versions)))}")
-    return tuple(told)

@@ -11,12 +11,14 @@ not with a probability of at most 5%, however many clients and attacks there are
 - what is left over, once all clients of a secret are exposed, goes to the other secrets.
 
 "Unclear" is what the same rule would call exposed at an error of 15%: of audits in which there is
-nothing to learn, at most about one in seven says so of anything. Only what listened counts, and
-only where it may be relied on: an answer that flags itself supports nothing, and neither does one
-about a client whose messages the declared recipe does not reproduce. What it got right shows that
-something leaks, but how much is not known before the recipe is, and where records were taken for
-others' it was held against the wrong truth. Simulated audits in which there is nothing to learn:
-``experiments/robustness/null_audits.py``.
+nothing to learn, at most about one in seven says so of anything. A client's own model is unclear,
+too, where the copy beats every guess, at 5% over the whole audit (Bonferroni; normal, by its
+interval), but may not be as close as counts. What cannot be tested is not measured. Only what
+listened counts, and only where it may be relied on: an answer that flags itself supports nothing,
+and neither does one about a client whose messages the declared recipe does not reproduce. What it
+got right shows that something leaks, but how much is not known before the recipe is, and where
+records were taken for others' it was held against the wrong truth. Simulated audits in which there
+is nothing to learn: ``experiments/robustness/null_audits.py``.
 
 Intervals are 95% ones. Shares of one client's records: Wilson's score interval, which keeps its
 coverage near 0 and 1 where a bootstrap collapses to a point. Other means: bootstrap over records.
@@ -62,6 +64,7 @@ ERROR = 0.05
 UNCLEAR_ERROR = 0.15
 """Probability that an audit calls anything unclear or exposed of which nothing was learned."""
 Decision = Mapping[tuple[Topic, str | None], float]
+TINY = 1e-300
 UNFIT = "the declared recipe does not reproduce what the client sent"
 
 
@@ -79,9 +82,9 @@ def decided(audit: Audit) -> dict[str, Any]:
     """The audit's fields that follow from its others: findings and pooled ones with their levels,
     the secrets, and the level of the whole."""
     decisions = decide(audit, ERROR), decide(audit, UNCLEAR_ERROR)
-    findings = _levelled(audit, audit.findings, decisions)
-    pooled = _levelled(audit, audit.pooled, decisions)
-    secrets = [_secret(t, findings, pooled, (t, None) in decisions[0]) for t in _topics(audit)]
+    levelled = _levelled(audit, decisions)
+    pooled, findings = levelled[: len(audit.pooled)], levelled[len(audit.pooled) :]
+    secrets = [_secret(t, findings, pooled) for t in _topics(audit)]
     highest = max((s["level"] for s in secrets), key=LEVELS.index, default=NOT_MEASURED)
     lacking = any(s["level"] == NOT_MEASURED for s in secrets)
     level = NOT_MEASURED if highest == NO_SIGN and lacking else highest
@@ -101,16 +104,15 @@ def _topics(audit: Audit) -> list[Topic]:
     return sorted(dict.fromkeys(seen), key=lambda t: t.skipped)
 
 
-def _secret(
-    topic: Topic, findings: Sequence[Finding], pooled: Sequence[Finding], exposed: bool
-) -> dict[str, Any]:
-    """A `record.Secret`. "No sign" is said of all clients or not at all."""
+def _secret(topic: Topic, findings: Sequence[Finding], pooled: Sequence[Finding]) -> dict[str, Any]:
+    """A `record.Secret`: about the strongest client or, where only they show more, about all
+    clients together. "No sign" is said of all clients or not at all."""
     about, over_all = ([f for f in rows if f.topic == topic] for rows in (findings, pooled))
     best = {f.client: f for f in best_of(about).values()}
     worst: Finding | None = strongest(about)
     together = strongest(over_all)
-    if exposed and (worst is None or worst.level != EXPOSED):
-        worst = together
+    if together is not None and together.level in (UNCLEAR, EXPOSED):
+        worst = max(worst or together, together, key=lambda f: f.strength[0])
     doubts = {c: f.why for c, f in best.items() if f.level in (NOT_MEASURED, COMPARISON)}
     level = NOT_MEASURED if worst is None or worst.level == COMPARISON else worst.level
     return {
@@ -125,18 +127,18 @@ def _secret(
     }
 
 
-def _levelled(
-    audit: Audit, rows: Sequence[Finding], decisions: tuple[Decision, Decision]
-) -> tuple[Finding, ...]:
+def _levelled(audit: Audit, decisions: tuple[Decision, Decision]) -> tuple[Finding, ...]:
+    """Everything that was found, each with its level."""
     listening = audit.listening
+    looks = sum(f.attack in listening for f in audit.everything)
     guessed = (f for f in audit.everything if f.attack not in listening)
     free = grouped(guessed, lambda f: (f.topic, f.client))
     first: list[tuple[Finding, float | None, Level, str]] = []
-    for f in rows:
+    for f in audit.everything:
         others = [g.value for g in free.get((f.topic, f.client), [])]
         guesses = [*([f.majority] if f.measure.share else others), f.imputation]
         reference = f.measure.best(g for g in guesses if g is not None)
-        level, why = _level(f, reference, f.attack in listening, decisions)
+        level, why = _level(f, reference, f.attack in listening, decisions, looks)
         first.append((f, reference, level, why))
     lacking, unfit = _lacking(audit, first), audit.unfit
     all_unfit = bool(unfit) and unfit >= {f.client for f in audit.findings}
@@ -153,19 +155,25 @@ def _levelled(
 
 
 def _level(
-    found: Finding, reference: float | None, listens: bool, decisions: tuple[Decision, Decision]
+    found: Finding,
+    reference: float | None,
+    listens: bool,
+    decisions: tuple[Decision, Decision],
+    looks: int,
 ) -> tuple[Level, str]:
     """What a finding shows by itself, and why it is no measurement where it is none."""
     if not listens:
         return COMPARISON, ""
     if found.flag:
-        return NOT_MEASURED, _flagged(found)
+        return NOT_MEASURED, f"{found.attack} flags its own answer: {found.flag}"
     if _passes(found, decisions[0]):
         return EXPOSED, ""
+    if reference is None or found.p_value is None:
+        return NOT_MEASURED, f"there is no guess to compare {found.attack} with"
     # close to the client's own model, but maybe not as close as counts for it
-    nearer = found.measure.limit is not None and reference is not None and found.high < reference
-    untested = reference is None or found.p_value is None
-    if _passes(found, decisions[1]) or nearer or untested:
+    sds = (reference - found.value) / max((found.high - found.value) / ndtri(0.975), TINY)
+    nearer = found.measure.limit is not None and sds >= -ndtri(ERROR / looks)
+    if _passes(found, decisions[1]) or nearer:
         return UNCLEAR, ""
     if found.overconfident:
         return NOT_MEASURED, f"{found.attack} does not fit: {found.overconfident}"
@@ -188,9 +196,6 @@ def _lacking(
     open, and what none found over all clients (None) too."""
     found = {_asked(f): why for f, _, _, why in levels if why}
     questions = {info.name: info.question for info in audit.attacks if info.listens}
-    for f in audit.findings:
-        if f.flag and f.attack in questions:
-            found.setdefault(_asked(f), _flagged(f))
     for broken in audit.failed:
         if broken.attack in questions and not broken.doing:
             key = (questions[broken.attack], broken.attribute, broken.client)
@@ -206,10 +211,6 @@ def _lacking(
 
 def _asked(found: Finding) -> _Asked:
     return found.question, found.attribute, found.client
-
-
-def _flagged(found: Finding) -> str:
-    return f"{found.attack} flags its own answer: {found.flag}"
 
 
 def decide(audit: Audit, error: float = ERROR) -> Decision:

@@ -221,7 +221,9 @@ def by_knowledge(
     over_all = []
     for same_rung in grouped(answers, lambda s: (s.finding.attribute, s.finding.rung)).values():
         same = [s for s in same_rung if (s.finding.attribute, s.finding.client) not in flagged]
-        over_all.append(over_clients(same or same_rung))
+        together = over_clients(same or same_rung)
+        elsewhere = len(same_rung) - len(same) if same else 0
+        over_all.append(together.model_copy(update={"flagged": together.flagged + elsewhere}))
     return [*(one.finding if isinstance(one, Scored) else one for one in made), *over_all]
 
 

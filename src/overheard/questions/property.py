@@ -103,8 +103,9 @@ def score(case: Case) -> Scorer:
         made["details"] |= guess.diagnostics
         if "flag" in made["details"]:
             made["p_value"] = None
-        listed = suspects(guess, sums)
-        finding = case.finding(attack, seconds, **made, n=len(listed), suspects=listed)
+        # what an answer that flags itself says of single clients is not worth repeating
+        listed = () if "flag" in guess.diagnostics else suspects(guess, sums)
+        finding = case.finding(attack, seconds, **made, n=len(sums.clients), suspects=listed)
         return Scored(finding, np.array([finding.value]), None)
 
     return scored

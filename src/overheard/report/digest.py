@@ -52,5 +52,6 @@ def _told(found: Finding | None) -> dict[str, Any] | None:
     if found is None:
         return None
     names = "attack value low high majority imputation lift n p_value level why calibration"
+    names += " clients flagged" if found.client is None else ""
     about = "question attribute client rounds" if found.rounds else ""
     return found.model_dump(include={*names.split(), *about.split()})

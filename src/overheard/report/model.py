@@ -175,8 +175,9 @@ class Page:
         note, client = words.count(first.n, words.unit(topic)), first.client
         if first.client is None and not topic.together:
             note += f" of {words.together(first)}"
+        whole = "Clients together" if any(map(words.some, lanes)) else "All clients together"
         return svg.Row(
-            label="All clients together" if client is None else client,
+            label=whole if client is None else client,
             note=note,
             client=None if client is None else self.client_number[client],
             lanes=tuple(self._lane(f) for f in lanes),
@@ -262,11 +263,10 @@ def ladders(audit: Audit) -> list[Ladder]:
         rungs, single = (tuple(r for r in line if bool(r.client) == of) for of in (False, True))
         rows = []
         for rung in rungs:
-            flagged = sum(bool(one.flag) for one in single if one.rung == rung.rung)
-            left = f"; {words.count(flagged, 'client')} not measured" if flagged else ""
             text = words.interval(rung.value, rung.low, rung.high, 1)
             lane = svg.Lane(0, 0, rung, "not measured" if rung.flag else text)
-            guesses = (rung.majority, rung.imputation)
-            rows.append(svg.Row(rung.rung, words.rung(rung.rung) + left, None, (lane,), *guesses))
+            guesses, about = (rung.majority, rung.imputation), words.rung(rung.rung)
+            about += words.some(rung)
+            rows.append(svg.Row(rung.rung, about, None, (lane,), *guesses))
         made.append(Ladder(svg.chart(str(name), rows), rungs, single))
     return made

@@ -81,10 +81,12 @@ def of(metric: Metric) -> dict[str, Any]:
 
 
 def value(found: Finding, digits: int = 1) -> str:
-    """The number with its interval."""
+    """The number with its interval; what is below the best possible is so by rounding or noise."""
     ends = (found.value, found.low, found.high)
+    if found.measure.limit is not None and found.value >= MANY_TIMES:
+        return f"more than {MANY_TIMES:,.0f}"
     if not found.measure.share:
-        return loss_interval(*ends)
+        return loss_interval(*(max(end, 0.0) for end in ends))
     return interval(*ends, digits) if found.measure.hits else "{:.2f} ({:.2f}–{:.2f})".format(*ends)
 
 
@@ -99,8 +101,14 @@ def number(metric: Metric, value: float | None) -> str:
 
 def mark(found: Finding) -> str:
     """What stands at a finding's mark in a chart."""
-    said = value(found, 0) if found.measure.share else loss(found.value)
-    return said + (", flagged" if found.flag else "")
+    said = value(found, 0) if found.measure.share else value(found).partition(" (")[0]
+    return said + (", flagged" if found.flag else some(found))
+
+
+def some(found: Finding) -> str:
+    """Of how many clients a number over all of them is, where answers about others are flagged."""
+    left_out = found.client is None and found.flagged and not found.flag
+    return f", {together(found)}" if left_out else ""
 
 
 def brief(found: Finding) -> tuple[str, str]:
