@@ -25,9 +25,9 @@ VERSION = 5
 AUDIT = "audit.json"
 CLOSE = 0.01
 """What chance does not explain of a message must be more than this part of its update."""
-MOST_SDS = 4.0
-"""Standard errors by which all clients' messages together may be longer than their replays, or
-nearer to them than these are to each other."""
+MOST_SDS = 3.3
+"""Standard errors by which all clients' messages together may be longer than replays, nearer to
+them than these are to each other, or off alike in all rounds: by chance 1 in 1,000 lies beyond."""
 LARGEST = 1e300
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -274,7 +274,8 @@ class Replay(Part):
     ``by_chance`` from each other (0: nothing is random); where chance has a part all messages are
     ``longer`` than the replays by this part of themselves, with the standard error ``longer_sd``.
     ``scores``: in standard deviations of the replays, how much nearer to the mean replay messages
-    are than replays, and how much nearer to what a full batch leads to.
+    are than replays, how much nearer to what a full batch leads to, and how much more alike they
+    are off in all rounds.
     ``reason``: why it cannot be checked, or what does not fit.
     """
 
@@ -305,8 +306,10 @@ class PooledRate(NamedTuple):
 
     @property
     def noticed(self) -> float:
-        """The factor that a rate must be off by to be noticed with 95%."""
-        return 1 + self.least + 1.645 * self.sd
+        """The factor that a rate must be off by, upwards or downwards, to be noticed with 95%;
+        infinity if no rate would be. Replays at a rate ``f`` times as high are ``f`` times as long:
+        what messages are longer by is then ``1 / f - 1`` of them."""
+        return 1 / max(1 - self.least - 1.645 * self.sd, 1e-300)
 
 
 def pooled_rate(replays: Iterable[Replay]) -> PooledRate | None:

@@ -84,17 +84,19 @@ def replayed(
 def together(found: Sequence[Replay]) -> tuple[Replay, ...]:
     """The same, where all clients are also asked together: a rate that is off makes messages
     longer, or shorter, by the same part; and messages of other batches are nearer to replays, or
-    farther, than these are to each other, if by little at each client (few do not speak for the
-    others: half a standard deviation in the mean, no client counting for more than four)."""
+    farther, than these are to each other, or off alike in all rounds, if by little at each client
+    (few do not speak for the others: half a standard deviation in the mean, no client counting for
+    more than `MOST_SDS`)."""
     pooled, reason = pooled_rate(found), ""
-    scores = np.array([r.scores for r in found if r.scores]).clip(-MOST_SDS, MOST_SDS)
+    scores = np.array([r.scores for r in found if r.scores]).reshape(-1, 3)
+    nearer, whole, alike = scores.clip(-MOST_SDS, MOST_SDS).sum(axis=0)
     least = max(MOST_SDS * len(scores) ** 0.5, len(scores) / 2)
     if pooled is not None and abs(pooled.off) > pooled.least:
         reason = (
             f"clients together (of those that fit alone: {pooled.clients}) send {pooled.off:+.1%} "
             f"more than the declared rate and epochs lead to (standard error {pooled.sd:.1%})"
         )
-    elif (np.abs(scores.sum(axis=0)) > least).any():
+    elif max(abs(nearer), whole, alike) > least:
         reason = SCATTER
     unfit = {"outcome": "does not fit", "reason": reason} if reason else {}
     return tuple(r.model_copy(update=unfit if r.outcome == "fits" else {}) for r in found)
@@ -266,10 +268,9 @@ class Training:
         if recipe.full_batch or self.defence.noise_sd or not certain(alone):
             return None
         steps = np.mean([recipe.local_steps(len(y)) for y in self.labels]) / recipe.epochs
-        rate = {"learning_rate": recipe.learning_rate * float(steps)}
-        if isinstance(recipe.optimiser, Adam):
-            rate = {}  # its direction is what is asked, which a longer step would bend
-        return replace(self, recipe=alone.model_copy(update=rate))
+        if not isinstance(recipe.optimiser, Adam):  # its direction a longer step would bend
+            alone = alone.model_copy(update={"learning_rate": recipe.learning_rate * float(steps)})
+        return replace(self, recipe=alone)
 
     def updates(self, sent: NDArray[Any], times: int, rng: np.random.Generator) -> Array:
         """Updates (times, P) as they leave, computed in the precision of ``sent``."""
@@ -314,9 +315,8 @@ def compared(
     full = training.full_batch()
 
     def whole(row: int) -> Array | None:
-        if full is None:
-            return None
-        return np.ravel(full.updates(link.sent[row].astype(wire), 1, np.random.default_rng(0)))
+        sent = link.sent[row].astype(wire)
+        return full.updates(sent, 1, np.random.default_rng(0))[0] if full else None
 
     return by_chance(messages, again, level, whole).line(client, numbers)
 
@@ -359,7 +359,8 @@ class Outcome:
     the others (0 where nothing is random). ``longer``: how much longer than the replays all
     messages are, along these, with its standard error ``longer_sd`` (0: there is none);
     ``scores``: see `Replay`.
-    ``absorbed``: random orders are no more than an excuse, as a full batch comes closer."""
+    ``absorbed``: if it is strange, random orders are no more than an excuse, as a full batch comes
+    closer or would leave what they do not."""
 
     strange: bool
     row: int
@@ -378,7 +379,7 @@ class Outcome:
             outcome="does not fit" if self.strange else "fits",
             rounds=rounds,
             round=rounds[self.row],
-            reason=SCATTER if self.absorbed else "",
+            reason=SCATTER if self.strange and self.absorbed else "",
             scores=self.scores,
             **{name: min(getattr(self, name), MOST_OFF) for name in ("off", "by_chance", *more)},
         )
@@ -387,22 +388,22 @@ class Outcome:
 def exactly(update: Array, replay: Array, rounded: Array, row: int = 0) -> Outcome:
     """A message (P,) beside the one replay there can be; ``rounded``: sd of its rounding (P,)."""
     length = _length(update)
-    if not np.isfinite(replay).all():
-        return Outcome(True, row, np.inf, 0.0)
-    off = np.linalg.norm(update - replay)
+    off = np.linalg.norm(np.nan_to_num(update - replay, nan=np.inf, posinf=np.inf))
     explained = np.hypot(CLOSE * length, CARELESS * np.linalg.norm(rounded))
-    return Outcome(bool(off > explained), row, float(off / length), 0.0)
+    return Outcome(bool(off > explained), row, float(off / length))
 
 
 class Chance:
     """Messages beside replays that differ by chance, round after round.
 
-    Four readings of a client. Three in units of each coordinate's spread among the replays: how far
+    Five readings of a client. Three in units of each coordinate's spread among the replays: how far
     its messages are from the mean replays; how much longer they are along these, which a learning
     rate or a number of epochs changes; and how far the mean of all its messages is, which other
     records change in every round alike. The fourth is how close messages are to the direction of a
     full batch: orders that are random leave them no closer to any one direction than they leave the
-    replays. Each replay is read against the others, in all rounds together.
+    replays. The fifth is how much alike messages are off in all rounds, which random orders are not
+    and what a full batch leaves is: the third over the first. Each replay is read against the
+    others, in all rounds together.
     """
 
     def __init__(self, replays: int, parameters: int) -> None:
@@ -450,12 +451,13 @@ class Chance:
         return self.along / np.maximum(self.certainty, TINY)
 
     def readings(self) -> Array:
-        """(1 + R, 4): of the message, then of each replay."""
-        straight = self.moved**2 / np.maximum(self.variance, TINY)
+        """(1 + R, 5): of the message, then of each replay."""
+        far = np.sqrt(self.squares / self.rounds).clip(TINY)
+        mean = np.sqrt((self.moved**2 / self.variance.clip(TINY)).mean(axis=1)).clip(TINY)
         # its logarithm, as chance may bring one of few messages close to any direction
         close = -np.log(np.maximum(self.turned / self.rounds, TINY))
-        far = np.sqrt(self.squares / self.rounds)
-        return np.stack([far, np.abs(self.longer), np.sqrt(straight.mean(axis=1)), close], axis=1)
+        alike = np.log(mean / far) * bool(self.rounds > 1 and self.turned.any())
+        return np.stack([far, np.abs(self.longer), mean, close, alike], axis=1)
 
     def farthest(self) -> bool:
         """Whether the client is farther than every replay, in any reading."""
@@ -466,10 +468,10 @@ class Chance:
         """Which readings are larger than those of all replays, than Student's ``level`` allows
         for one more of them, and by more than `CLOSE` of the updates."""
         own, others = (readings := self.readings())[0], readings[1:]
-        asked = len(own) if self.turned.any() else len(own) - 1
+        asked = len(own) if self.turned.any() else len(own) - 2
         allowed = student_t.ppf(1 - level / asked, self.replays - 1)
         allowed *= np.sqrt(1 + 1 / self.replays)
-        farther = np.array([FARTHER, FARTHER, FARTHER, 1.0]) * others.max(axis=0)
+        farther = np.array([FARTHER, FARTHER, FARTHER, 1.0, 1.0]) * others.max(axis=0)
         most = np.maximum(others.mean(axis=0) + allowed * others.std(axis=0, ddof=1), farther)
         length = max(self.lengths, TINY)
         matters = [
@@ -478,18 +480,21 @@ class Chance:
             np.linalg.norm(self.moved[0]) / np.sqrt(self.rounds * length),
             np.sqrt(self.turned[1:].mean() / self.rounds),
         ]
-        return np.asarray((own > most) & (np.array(matters) > CLOSE))
+        return np.asarray((own > most) & (np.array(matters)[[0, 1, 2, 3, 2]] > CLOSE))
 
     def outcome(self, level: float) -> Outcome:
         """The round that tells most is the one that leaves least to chance."""
         by_chance, off, row = min((*offs, row) for row, offs in enumerate(self.offs))
         strange, longer, readings = self.exceeded(level), self.longer, self.readings()
         # where noise drowns the mean replay, replays are as much shorter along it as messages are
-        beyond, sd = float(longer[0] - longer[1:].mean()), float(longer[1:].std(ddof=1))
-        near = np.stack([-np.log(np.maximum(readings[:, 0], TINY)), readings[:, 3]], axis=1)
-        scores = (near[0] - near[1:].mean(axis=0)) / np.maximum(near[1:].std(axis=0), TINY)
-        how = off, by_chance, beyond, sd, tuple(scores.clip(-MOST_OFF, MOST_OFF).tolist())
-        return Outcome(bool(strange.any()), row, *how, bool(strange[3]))
+        nearer = -np.log(np.maximum(readings[:, 0], TINY))
+        all_ = np.column_stack([longer, nearer, readings[:, 3:]])
+        # of one more among few: Student's predictive distribution
+        widened = (1 + 1 / self.replays) * (self.replays - 1) / (self.replays - 3)
+        beyond, sds = all_[0] - all_[1:].mean(axis=0), all_[1:].std(axis=0, ddof=1) * widened**0.5
+        scores = (beyond / np.maximum(sds, TINY)).clip(-MOST_OFF, MOST_OFF)
+        how = off, by_chance, float(beyond[0]), float(sds[0]), tuple(scores[1:].tolist())
+        return Outcome(bool(strange.any()), row, *how, bool(strange[3]) or not strange[:3].any())
 
 
 def _length(update: Array) -> float:

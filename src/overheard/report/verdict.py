@@ -264,10 +264,9 @@ def replay_words(audit: Audit) -> str:
             f"({words.count(rounds, 'message')} compared)."
         )
         if (pooled := pooled_rate(fitting)) is not None:
-            said += (
-                f" A learning rate off by a factor of {pooled.noticed:.2g} would have been noticed "
-                "with 95%."
-            )
+            rate = f"A learning rate off by a factor of {pooled.noticed:.3g}"
+            rate = rate if pooled.noticed < 100 else "No wrong learning rate"
+            said += f" {rate} would have been noticed with 95%."
     return said + (f" {len(unchecked):,} could not be checked ({reasons})." if unchecked else "")
 
 
