@@ -27,9 +27,8 @@ import pytest
 from federations import generated_people, recorded
 from hypothesis import HealthCheck, settings
 
-from overheard import terminal
+from overheard import Recording, terminal
 from overheard.cli import main
-from overheard.transcript.store import Recording
 
 sys.dont_write_bytecode = False  # of this process: what pytest makes of the tests' modules
 

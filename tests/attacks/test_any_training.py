@@ -12,7 +12,7 @@ from federations import ADAM, FAMILIES, MOMENTUM, accuracy, observed
 from torch import nn
 from trainings import trusted_module
 
-from overheard import attacks
+from overheard import Recording, View, attacks, launch
 from overheard.attacks import several_steps
 from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dataset import Dataset
@@ -21,8 +21,6 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.programs.recipe import Sgd
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import ClientProgram, PublicRecords
-from overheard.transcript.store import Recording
-from overheard.transcript.view import View, launch
 
 pytestmark = pytest.mark.slow
 

@@ -9,15 +9,14 @@ import pytest
 from federations import ADAM, FAMILIES, MOMENTUM, accuracy, observed, view_of
 
 import overheard
+from overheard import Recording, launch
 from overheard.attacks.attribute import MaxEntropy
 from overheard.errors import FixData
 from overheard.programs.orders import Place, orders
 from overheard.report.html import render, render_markdown
 from overheard.report.verdict import headline
 from overheard.transcript.knowledge import BatchOrder
-from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 

@@ -16,14 +16,12 @@ import numpy as np
 import pytest
 from federations import FAMILIES, observed, quick, same, score
 
-from overheard.attacks import all_attacks
+from overheard import Recording, Target, View, all_attacks, launch, observe
 from overheard.errors import DeclareKnowledge
 from overheard.programs.records import Records
 from overheard.transcript.kind import kinds
-from overheard.transcript.store import MEMBER_COLUMN, Recording, SideWriter
-from overheard.transcript.target import Target
+from overheard.transcript.store import MEMBER_COLUMN, SideWriter
 from overheard.transcript.threat import SERVER
-from overheard.transcript.view import View, launch, observe
 
 pytestmark = pytest.mark.slow
 

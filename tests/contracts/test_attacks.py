@@ -12,14 +12,13 @@ import pytest
 from federations import NEWTON, STATISTICS, TREES, same
 from quick_attacks import attack_named
 
-from overheard.attacks import all_attacks, equation, words
+from overheard import Target, all_attacks, launch, observe
+from overheard.attacks import equation, words
 from overheard.errors import GrantKnowledge
 from overheard.evaluation.checkpoint import NOT_RUN
 from overheard.questions.question import all_questions
 from overheard.transcript.kind import kinds
-from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 

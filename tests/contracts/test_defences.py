@@ -13,8 +13,8 @@ import pytest
 from federations import generated_people, view_of
 
 import overheard
+from overheard import Recording, audit, parse_config, plan, simulate
 from overheard.errors import FixConfig, GrantKnowledge
-from overheard.evaluation.audit import audit
 from overheard.federation import defences
 from overheard.federation.defences import all_defences, parse_defence
 from overheard.federation.defences.contract import (
@@ -26,15 +26,11 @@ from overheard.federation.defences.contract import (
     chain,
     told,
 )
-from overheard.federation.federation import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.programs import trusted
 from overheard.programs.records import Records
 from overheard.programs.training import LocalStep
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import AppliedDefence
-from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 
 pytestmark = pytest.mark.slow

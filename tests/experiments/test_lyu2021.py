@@ -11,11 +11,10 @@ from experiments.data import splice
 from experiments.papers.lyu2021 import tables
 from experiments.papers.lyu2021.claims import COS
 from experiments.papers.lyu2021.run import Setting, has_twin, measured
+from overheard import parse_config, plan
 from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, L2Lbfgs
 from overheard.errors import FixData
-from overheard.federation.federation import parse_config
-from overheard.federation.plan import plan
 
 pytestmark = pytest.mark.slow
 SHORT = CosMatching(phases=("pre1",), temperatures=(1.0,), steps=10)

@@ -11,20 +11,15 @@ import numpy as np
 import pytest
 from quick_attacks import attack_named
 
+from overheard import Recording, Target, Threat, View, launch, observe, parse_config, plan, simulate
 from overheard.attacks.papers.kerkouche2023 import Options
 from overheard.data.dataset import Dataset
 from overheard.evaluation.record import Finding
 from overheard.evaluation.scoring import Case, answers_in
-from overheard.federation.federation import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.programs.program import families
 from overheard.programs.records import Records
 from overheard.transcript.kind import EVERYBODY, program_in
-from overheard.transcript.store import Recording
-from overheard.transcript.target import Target
-from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER, Threat
-from overheard.transcript.view import View, launch, observe
+from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
 
 
 def recorded(

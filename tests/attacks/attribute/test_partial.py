@@ -11,11 +11,11 @@ import pytest
 from federations import digits, view_of
 from generated import by_class
 
+from overheard import Recording, audit, launch, threat_named
 from overheard.attacks import one_step
 from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.partial import PartialDecode, PartialOptions, imagined
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.evaluation.audit import audit
 from overheard.evaluation.ladder import with_others
 from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.records import Records, encode
@@ -27,9 +27,7 @@ from overheard.transcript.knowledge import (
     Messages,
     PublicRecords,
 )
-from overheard.transcript.store import Recording
-from overheard.transcript.threat import EAVESDROPPER, threat_named
-from overheard.transcript.view import launch
+from overheard.transcript.threat import EAVESDROPPER
 
 pytestmark = pytest.mark.slow
 

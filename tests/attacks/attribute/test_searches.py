@@ -11,6 +11,7 @@ import pytest
 from federations import digits, guessed, view_of
 from generated import by_class, with_columns
 
+from overheard import Recording, View, launch
 from overheard.attacks.baselines import PublicModel
 from overheard.attacks.papers import lyu2021 as gm
 from overheard.attacks.papers.driouich2022 import algorithm_4
@@ -29,9 +30,7 @@ from overheard.transcript.knowledge import (
     Messages,
     PublicRecords,
 )
-from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import View, launch
 
 pytestmark = pytest.mark.slow
 

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from federations import view_of
 
-from overheard.attacks import attack_named, listens
+from overheard import attack_named, launch, parse_config, plan
+from overheard.attacks import listens
 from overheard.attacks.label import BayesGroups, LinearDecode
 from overheard.attacks.papers.leprovost2023 import GroupMeansTikhonov, calibrated, last_layer
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, GrantKnowledge
-from overheard.federation.federation import parse_config
-from overheard.federation.plan import plan
 from overheard.programs.records import Records
 from overheard.transcript.guess import LabelValues
 from overheard.transcript.knowledge import (
@@ -25,7 +24,6 @@ from overheard.transcript.knowledge import (
     PublicRecords,
 )
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 

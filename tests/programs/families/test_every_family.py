@@ -7,12 +7,10 @@ import pytest
 from federations import NEWTON, STATISTICS, TREES, recorded, score, view_of
 from generated import with_columns
 
-from overheard.attacks import attack_named
+from overheard import attack_named, audit, launch
 from overheard.errors import ChooseAnotherAttack
-from overheard.evaluation.audit import audit
 from overheard.transcript.knowledge import Labels, Messages
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 

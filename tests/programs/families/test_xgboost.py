@@ -11,7 +11,7 @@ import pytest
 from federations import guessed, recorded, view_of
 from generated import with_columns
 
-from overheard.attacks import attack_named
+from overheard import attack_named, launch, observe
 from overheard.cli import main
 from overheard.errors import FixConfig, FixRecording, OverheardError
 from overheard.evaluation.metrics import attribute_hits
@@ -22,7 +22,6 @@ from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import Messages
 from overheard.transcript.target import attribute, joined
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch, observe
 
 pytestmark = pytest.mark.slow
 
