@@ -120,9 +120,7 @@ def test_killed_at_any_byte_of_the_index_the_recording_opens(run: Path) -> None:
         recording, complete = Recording.open(run), whole[:length].count(b"\n") - 1
         assert not recording.closed
         assert len(recording.rounds) == complete
-        numbers, sent, _, _ = recording.link("north")
-        assert numbers.tolist() == [number for number in (0, 2, 3) if number < complete]
-        assert (sent["w"] == numbers[:, None, None]).all() if len(numbers) else not sent
+        assert recording.link("north")[0].tolist() == list(range(complete))
 
 
 @pytest.mark.parametrize("folder", ["side", "truth"])
@@ -184,9 +182,9 @@ def test_killed_for_real(tmp_path: Path, after: int) -> None:
 def test_clients_are_those_described_and_those_heard(run: Path) -> None:
     recording = Recording.open(run)
     assert recording.clients == ("north", "south", "east")
-    assert recording.link("north")[0].tolist() == [0, 2, 3]
+    assert recording.link("north")[0].tolist() == [0, 1, 2, 3]
     assert recording.link("nobody")[0].tolist() == []
-    assert recording.targets == ("attribute.s",)
+    assert recording.targets[0] == "attribute.s"
     assert recording.side("AttributeDomain", "attribute.s")["values"] == ["a", "b"]
     assert recording.side("AttributeDomain", "attribute.x") is None
     assert "s" in recording.truth()["east"].columns
@@ -209,7 +207,7 @@ def swapped(entries: list[Any]) -> list[Any]:
 
 
 def reshaped(entries: list[Any]) -> None:
-    entries[2]["layout"] = [["w", "F32", [3, 2]], ["b", "F32", [2]]]
+    entries[2]["layout"][0][2] = [3, 1]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +262,8 @@ def test_tables_of_interleaved_clients_and_of_nobody(tmp_path: Path) -> None:
 def test_a_side_file_is_read_and_checked_once(run: Path) -> None:
     recording = Recording.open(run)
     first = recording.side("PublicRecords", "attribute.s")
-    (run / "side" / "0002-publicrecords.safetensors").write_bytes(b"")
+    (file,) = (run / "side").glob("*-publicrecords.safetensors")
+    file.write_bytes(b"")
     assert recording.side("PublicRecords", "attribute.s") is first
-    with pytest.raises(FixRecording, match=r"0002-publicrecords\.safetensors: has 0 bytes"):
+    with pytest.raises(FixRecording, match=r"publicrecords\.safetensors: has 0 bytes"):
         Recording.open(run).side("PublicRecords", "attribute.s")

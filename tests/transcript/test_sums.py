@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,16 +225,12 @@ def test_a_guess_is_checked() -> None:
     half = np.full(2, 0.5)
     guess = ClientProperty(half, (True, False), clients, evidence=np.zeros((3, 2)))
     assert guess.choice().tolist() == [True, False]
-    for bad in (
-        {"probabilities": np.full(3, 0.5)},
-        {"probabilities": np.array([0.5, 1.5])},
-        {"probabilities": np.array([0.5, np.nan])},
-        {"chosen": (True,)},
-        {"evidence": np.zeros((3, 1))},
-        {"evidence": np.full((3, 2), 2.0)},
-        {"contribution": np.zeros(3)},
-        {"contribution": np.array([np.inf, 0])},
-    ):
-        good: dict[str, Any] = {"probabilities": half, "chosen": (True, False), "clients": clients}
+    wrong: dict[str, tuple[Any, ...]] = {
+        "probabilities": (np.full(3, 0.5), np.array([0.5, 1.5]), np.array([0.5, np.nan])),
+        "chosen": ((True,),),
+        "evidence": (np.zeros((3, 1)), np.full((3, 2), 2.0)),
+        "contribution": (np.zeros(3), np.array([np.inf, 0])),
+    }
+    for name, value in [(name, value) for name, values in wrong.items() for value in values]:
         with pytest.raises(FixData):
-            ClientProperty(**(good | bad))
+            replace(guess, **{name: value})
