@@ -61,12 +61,12 @@ _OTHERS: tuple[tuple[str, Any, str], ...] = (  # further kinds of knowledge, eac
 )
 
 
-def sound(path: Path, secret: str = "s", words: str = "a note") -> None:
+def sound(path: Path, secret: str = "s", words: str = "a note", close: bool = True) -> Path:
     """A small recording that describes itself: three clients, four rounds, one secret.
 
     ``secret``: the name of the sensitive column, ``words``: all that is said in sentences.
+    ``close``: finished, and not as a recorder leaves it that is stopped.
     """
-
     rng = np.random.default_rng(7)
     clients = ("north", "south", "east")
     values = np.array(list("ababab"))
@@ -104,6 +104,9 @@ def sound(path: Path, secret: str = "s", words: str = "a note") -> None:
             sent = {n: a.astype(np.float32) for n, a in one.items()}
             back = {c: {n: a + np.float32(0.1) for n, a in sent.items()} for c in clients}
             recorder.round(number, sent, back, dict.fromkeys(clients, 6.0))
+        if not close:
+            recorder.release()
+    return path
 
 
 # ---- the steps that turn what is sound into an attack
@@ -240,31 +243,26 @@ def _audited(place: Path) -> None:
 
 
 def _verify(place: Path) -> None:
-
     found = verify(place / "run")
     if found.problems:
         raise FixRecording("; ".join(found.problems))
 
 
 def _config(place: Path) -> None:
-
     plan(read_config(place / "config.toml"))
 
 
 def _sweep(place: Path) -> None:
-
     cells(read_sweep(place / "sweep.toml"))
 
 
 def _description(place: Path) -> None:
-
     read = read_config(place / "run/audit.toml", recorded=True, confined=True)
     shutil.rmtree(place / "run/side")
     describe(Recording.open(place / "run"), read, place / "described")
 
 
 def _template(place: Path) -> None:
-
     shutil.rmtree(place / "run/side")
     said = tomllib.loads(write_template(place / "run").read_text(encoding="utf-8"))
     if "factory" in said["model"] or said["data"]["path"] != "records.csv":
@@ -273,7 +271,6 @@ def _template(place: Path) -> None:
 
 
 def _import(place: Path) -> None:
-
     pattern = place / "pattern.toml"
     import_folder(
         place / "folder", place / "out", read_pattern(pattern) if pattern.exists() else None
@@ -281,7 +278,6 @@ def _import(place: Path) -> None:
 
 
 def _audit(place: Path) -> None:
-
     audit = read_audit(place / "audit.json")
     for text in (render(audit), render_markdown(audit)):
         if visible(text, keep="\n\t") != text:
@@ -291,7 +287,6 @@ def _audit(place: Path) -> None:
 
 
 def _cells(place: Path) -> None:
-
     folder = place / "sweep"
     with (folder / "sweep.json").open(encoding="utf-8") as file:
         (cell,) = cells(parse_sweep(json.load(file)["sweep"]))
@@ -304,21 +299,14 @@ def _cells(place: Path) -> None:
 
 
 def _table(place: Path) -> None:
-
     (file,) = place.glob("table.*")
     load(str(file), client="c", target="y")
 
 
 READERS: dict[str, Callable[[Path], None]] = {
-    "recording": _recording,
-    "audited": _audited,
-    "verify": _verify,
-    "config": _config,
-    "sweep": _sweep,
-    "description": _description,
-    "template": _template,
-    "import": _import,
-    "audit": _audit,
-    "cells": _cells,
-    "table": _table,
-}
+    reader.__name__.removeprefix("_"): reader
+    for reader in (
+        _recording, _audited, _verify, _config, _sweep, _description, _template, _import, _audit,
+        _cells, _table,
+    )
+}  # fmt: skip

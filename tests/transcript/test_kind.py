@@ -14,12 +14,7 @@ from federations import FAMILIES, observed, same
 from overheard.errors import FixConfig, FixRecording
 from overheard.transcript import kind as kinds_of
 from overheard.transcript.kind import Held, Knowledge, kind, kinds, read, write
-from overheard.transcript.knowledge import (
-    Broadcast,
-    EverybodysRecords,
-    Messages,
-    Sums,
-)
+from overheard.transcript.knowledge import Broadcast, EverybodysRecords, Messages, Sums
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, granting_named
@@ -28,7 +23,7 @@ from overheard.transcript.view import observe
 pytestmark = pytest.mark.slow
 
 TARGET = attribute("s")
-FROM_THE_WIRE = {Messages, Broadcast, Messages, Sums, Sums}
+FROM_THE_WIRE = {Messages, Broadcast, Sums}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def test_memory_does_not_grow_with_the_rounds() -> None:
     assert list(Sums.of_rounds(("a",), [])) == []
 
 
-def test_nobody_hears_a_link_in_a_recording_of_sums(tmp_path: Path) -> None:
+def test_nobody_hears_a_link_in_a_recording_of_sums_which_are_of_everybody(tmp_path: Path) -> None:
     recording, _ = aggregated(tmp_path / "run")
     for threat in (EAVESDROPPER, SERVER):
         with pytest.raises(ListenLonger, match=r"holds sums of updates only.*'secure-server'"):
@@ -132,10 +133,6 @@ def test_nobody_hears_a_link_in_a_recording_of_sums(tmp_path: Path) -> None:
         assert observe(recording, threat, MEMBERSHIP, "").kinds == {Broadcast}  # no model in it
     assert Messages not in SECURE_SERVER.grants
     assert observe(recording, SECURE_SERVER, LOCAL_MODEL, "a").kinds == {Broadcast}
-
-
-def test_a_property_is_asked_of_everybody(tmp_path: Path) -> None:
-    recording, _ = aggregated(tmp_path / "run")
     with pytest.raises(FixConfig, match="asked of the whole federation"):
         observe(recording, SECURE_SERVER, MEMBERSHIP, "a")
     with pytest.raises(FixConfig, match="anything else of one client"):
@@ -168,14 +165,10 @@ def test_what_is_wrong_with_a_round_of_sums_is_refused(tmp_path: Path) -> None:
         observe(Recording.open(tmp_path / "run"), SECURE_SERVER, MEMBERSHIP, "")
 
 
-def _without_participants(entry: dict[str, Any]) -> None:
-    del entry["participants"]
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        _without_participants,
+        lambda e: e.pop("participants") and None,
         lambda e: e.update(participants=[]),
         lambda e: e.update(participants=["a", "a"]),
         lambda e: e["messages"][1].__setitem__(1, "a"),
@@ -224,16 +217,12 @@ def test_a_guess_is_checked() -> None:
     half = np.full(2, 0.5)
     guess = ClientProperty(half, (True, False), clients, evidence=np.zeros((3, 2)))
     assert guess.choice().tolist() == [True, False]
-    for bad in (
-        {"probabilities": np.full(3, 0.5)},
-        {"probabilities": np.array([0.5, 1.5])},
-        {"probabilities": np.array([0.5, np.nan])},
-        {"chosen": (True,)},
-        {"evidence": np.zeros((3, 1))},
-        {"evidence": np.full((3, 2), 2.0)},
-        {"contribution": np.zeros(3)},
-        {"contribution": np.array([np.inf, 0])},
-    ):
-        good: dict[str, Any] = {"probabilities": half, "chosen": (True, False), "clients": clients}
+    wrong: dict[str, tuple[Any, ...]] = {
+        "probabilities": (np.full(3, 0.5), np.array([0.5, 1.5]), np.array([0.5, np.nan])),
+        "chosen": ((True,),),
+        "evidence": (np.zeros((3, 1)), np.full((3, 2), 2.0)),
+        "contribution": (np.zeros(3), np.array([np.inf, 0])),
+    }
+    for name, value in [(name, value) for name, values in wrong.items() for value in values]:
         with pytest.raises(FixData):
-            ClientProperty(**(good | bad))
+            replace(guess, **{name: value})
