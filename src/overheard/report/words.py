@@ -297,12 +297,8 @@ def _plain(value: object) -> str:
 
 def failed(audit: Audit) -> str:
     """What a reader must know of an audit in which attacks failed before any figure."""
-    return (
-        f"{count(len(audit.failed), 'attack run')} ended in an error of "
-        f"{'its' if len(audit.failed) == 1 else 'their'} own, and what "
-        f"{'it' if len(audit.failed) == 1 else 'they'} would have learned is not in any figure "
-        "here: more may be learned."
-    )
+    runs = count(len(audit.failed), "attack run")
+    return f"{runs} ended in an error, and are in no figure here: more may be learned."
 
 
 def failures(audit: Audit) -> list[str]:
