@@ -186,10 +186,6 @@ def points(difference: float | None) -> str:
     return "0.0" if text[1:] == "0.0" else text
 
 
-def share(value: float | None) -> str:
-    return NOTHING if value is None else percent(value, 1)
-
-
 def excess(value: float) -> str:
     """A relative excess in a sentence: 0.0031%, 12%, 350%; no model beats the optimum, and what
     seems to does so by rounding or by noise."""
