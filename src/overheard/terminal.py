@@ -13,8 +13,8 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -25,13 +25,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
 
-@dataclass
-class _Mode:
-    quiet: bool = False
-    json: bool = False
-
-
-_MODE = _Mode()
+_MODE = SimpleNamespace(quiet=False, json=False)
 FLAGS = {"--quiet": "quiet", "-q": "quiet", "--json": "json"}
 
 

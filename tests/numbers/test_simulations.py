@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("simulation", simulations.SIMULATIONS, ids=lambda s: s.what)
 def test_what_the_product_says_happens_as_often_as_it_says(simulation):
-    found = simulations.judge(simulation, 100)
+    found = simulations.judge(simulation, 400 if simulation.judged == "intervals" else 100)
     assert found.right, found.words
 
 

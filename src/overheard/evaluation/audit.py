@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from math import inf
@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixRecording, ListenLonger
-from overheard.evaluation.checkpoint import NOT_RUN, Checkpoint
+from overheard.errors import FixConfig, FixRecording
+from overheard.evaluation.checkpoint import Checkpoint
 from overheard.evaluation.ladder import by_knowledge, by_rounds
 from overheard.evaluation.parts import Asked, AuditOptions, Part
 from overheard.evaluation.record import (
@@ -28,22 +28,19 @@ from overheard.evaluation.record import (
     first_wrong,
 )
 from overheard.evaluation.replay import replayed, together
-from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, pooled
+from overheard.evaluation.scoring import ALL_CLIENTS, Scored, pooled
 from overheard.foreign.limits import check
 from overheard.questions.question import by_question, grouped
 from overheard.transcript.kind import EVERYBODY, program_in
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
-from overheard.transcript.view import Attack, View, in_the_clear
+from overheard.transcript.view import Attack, in_the_clear
 
 LEFT_OUT = (
-    "This epsilon does not count what the recipe publishes: the means and scales of columns, and "
-    "the lists of their values. It holds only where these were chosen without looking at the "
-    "records (data-independent); computed from the records they are exact, and with everybody "
-    "else's records one person's values follow from them."
+    "This epsilon does not count what the recipe publishes, the means and scales of columns and "
+    "the lists of values: it holds only where these were chosen without looking at the records."
 )
-SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
 PIECE = Scored | Skipped | Failed | Finding | Replay
 """What an audit keeps while it is not finished."""
 
@@ -161,35 +158,9 @@ def _attacked(
     """Attacks on one target of one client."""
     case = cache(partial(asked.case, target, client))
     for attack in attacks:
-        one = partial(_outcome, asked, attack, target, client, case)
+        one = partial(asked.tried, attack, target, client, case)
         key = ("outcome", target.key, client, asked.key_of(attack))
-        yield from asked.kept.made(one, *key)
-
-
-def _outcome(
-    asked: Asked,
-    attack: Attack,
-    target: Target,
-    client: str,
-    case: Callable[[], tuple[View, Scorer]],
-) -> list[Scored | Skipped | Failed]:
-    """One attack on one client."""
-
-    def alone() -> tuple[View, Scorer]:
-        view, scorer = case()
-        asks = getattr(attack, "same_as", None)
-        same = "" if asks is None or view.lacks(attack.needs) else asks(view)
-        if same in {a.name for a in asked.attacks}:
-            raise ChooseAnotherAttack(f"answers here as {same} does, which is run as well")
-        return view, scorer
-
-    try:
-        if not asked.runs(attack):
-            raise ListenLonger(SLOW)
-        case()  # an error of the recording is no attack's own
-    except NOT_RUN as error:
-        return [asked.skip(attack, client, target, str(error))]
-    return [asked.tried(attack, target, client, alone)]
+        yield from asked.kept.made(lambda one=one: [one()], *key)  # type: ignore[misc]
 
 
 def _run(asked: Asked) -> Run:
@@ -268,9 +239,7 @@ class _Promise(BaseModel):
 def promise_notes(recording: Recording) -> tuple[str, ...]:
     """The promise to the records of the client that is promised least, and what it leaves out; none
     if there is none. Epsilons at different deltas are not compared: one promise for each delta."""
-    content = recording.side("PrivacyBudget")
-    if not content:
-        return ()
+    content = recording.side("PrivacyBudget") or {}
     try:
         promises = TypeAdapter(dict[str, _Promise]).validate_python(content)
     except ValidationError as error:
@@ -278,21 +247,17 @@ def promise_notes(recording: Recording) -> tuple[str, ...]:
             f"{recording.side_folder}: PrivacyBudget is not what the format says "
             f"({first_wrong(error)}); record again"
         ) from error
-    by_delta = grouped(promises.items(), lambda item: item[1].delta).values()
-    said = tuple(_least(same, len(promises)) for same in by_delta)
+    notes = []
+    for delta, same in grouped(promises.items(), lambda item: item[1].delta).items():
+        client, worst = max(same, key=lambda p: inf if p[1].epsilon is None else p[1].epsilon)
+        how, among = f"{worst.words}; client {client}", f", promised the least of {len(same)}"
+        among += " at this delta" if len(same) < len(promises) else ""
+        how += among if len(promises) > 1 else ""
+        promised = f": none is promised to a record ({how})"
+        if worst.epsilon is not None:
+            values = "" if worst.changed is None else f" and {worst.changed:.3g} for its values"
+            promised = f" promised to a record: epsilon {worst.epsilon:.3g} for its presence"
+            promised += f"{values}, at delta {delta:.3g} ({how})"
+        notes.append(f"Differential privacy{promised}.")
     bounded = any(promise.epsilon is not None for promise in promises.values())
-    return (*said, *([LEFT_OUT] * bounded))
-
-
-def _least(promises: Sequence[tuple[str, _Promise]], clients: int) -> str:
-    """Of the promises at one delta the weakest, in a sentence."""
-    client, worst = max(promises, key=lambda p: inf if p[1].epsilon is None else p[1].epsilon)
-    among = f"of {len(promises)}" + (" at this delta" if len(promises) < clients else "")
-    whose = f"client {client}, promised the least {among}" if clients > 1 else client
-    if worst.epsilon is None:
-        return f"Differential privacy: none is promised to a record ({worst.words}; {whose})."
-    values = "" if worst.changed is None else f" and {worst.changed:.3g} for its values"
-    return (
-        f"Differential privacy promised to a record: epsilon {worst.epsilon:.3g} for its presence"
-        f"{values}, at delta {worst.delta:.3g} ({worst.words}; {whose})."
-    )
+    return (*notes, *([LEFT_OUT] * bounded))

@@ -121,7 +121,6 @@ class Checkpoint:
         return Path(self.folder or "", f"{name}.json")
 
 
-NOTHING_KEPT = Checkpoint()
 UNFINISHED = "unfinished"
 ASKED = "asked.json"
 PIECES = "pieces"

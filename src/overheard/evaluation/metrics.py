@@ -97,11 +97,8 @@ def local_optimum(
     if recipe.linear_least_squares:
         design = np.column_stack([inputs, np.ones(len(labels))]) if recipe.model.bias else inputs
         return np.asarray(np.linalg.lstsq(design, labels, rcond=None)[0])
-    shares, net, loss = (
-        np.full(len(labels), 1 / len(labels)),
-        network(recipe),
-        loss_named(recipe.loss),
-    )
+    net, loss = network(recipe), loss_named(recipe.loss)
+    shares = np.full(len(labels), 1 / len(labels))
 
     def objective(theta: Array) -> tuple[float, Array]:
         losses = loss.values(net.predict(theta, inputs), labels)

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from overheard.attacks import all_attacks, is_slow
+from overheard.errors import ChooseAnotherAttack, ListenLonger
 from overheard.evaluation.baselines import Imputer
 from overheard.evaluation.checkpoint import NOT_RUN, Checkpoint, Progress, attempt, silent
 from overheard.evaluation.record import Failed, Finding, Skipped
@@ -28,6 +29,8 @@ from overheard.transcript.target import Target
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, launch, observe
 from overheard.workers import shared_out
+
+SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
 
 
 @dataclass(frozen=True)
@@ -106,9 +109,6 @@ class Asked:
             say(parts[k].name)
         return [one for k in range(len(parts)) for one in found[k]]
 
-    def runs(self, attack: Attack) -> bool:
-        return self.options.slow or self.named or not is_slow(attack)
-
     def case(self, target: Target, client: str) -> tuple[View, Scorer]:
         """What the adversary holds of a client, and what scores its guesses."""
         view = observe(self.recording, self.threat, target, client)
@@ -128,16 +128,22 @@ class Asked:
         of the audit it is, where not that of the whole recording."""
 
         def run() -> Scored:
-            view, scorer = case()
+            asks = None if doing or view.lacks(attack.needs) else getattr(attack, "same_as", None)
+            if asks and (same := asks(view)) in {a.name for a in self.attacks}:
+                raise ChooseAnotherAttack(f"answers here as {same} does, which is run as well")
             begin = time.perf_counter()
             guess = launch(attack, view, self.options.seed)
             return scorer(attack, guess, time.perf_counter() - begin)
 
         about = (attack.name, client or ALL_CLIENTS, target.column or None)
         try:
+            if not (self.options.slow or self.named or doing or not is_slow(attack)):
+                raise ListenLonger(SLOW)
+            view, scorer = case()  # an error of the recording is no attack's own
             return attempt(run, *about, doing)
         except NOT_RUN as error:
-            return self.skip(attack, client, target, f"{doing}: {error}" if doing else str(error))
+            reason = f"{doing}: {error}" if doing else str(error)
+            return Skipped(attack=about[0], client=about[1], attribute=about[2], reason=reason)
 
     def target_of(self, found: Finding) -> Target:
         """What a finding is about."""
@@ -150,11 +156,6 @@ class Asked:
         settings."""
         usual = all_attacks().get(attack.name)
         return attack.name if usual is not None and attack == usual() else repr(attack)
-
-    @staticmethod
-    def skip(attack: Attack, client: str, target: Target, reason: str) -> Skipped:
-        whom, what = client or ALL_CLIENTS, target.column or None
-        return Skipped(attack=attack.name, client=whom, attribute=what, reason=reason)
 
 
 @dataclass(frozen=True)

@@ -265,8 +265,8 @@ def ladders(audit: Audit) -> list[Ladder]:
         for rung in rungs:
             text = words.interval(rung.value, rung.low, rung.high, 1)
             lane = svg.Lane(0, 0, rung, "not measured" if rung.flag else text)
-            guesses, about = (rung.majority, rung.imputation), words.rung(rung.rung)
-            about += words.some(rung)
+            guesses = (rung.majority, rung.imputation)
+            about = words.rung(rung.rung) + words.some(rung)
             rows.append(svg.Row(rung.rung, about, None, (lane,), *guesses))
         made.append(Ladder(svg.chart(str(name), rows), rungs, single))
     return made

@@ -186,10 +186,6 @@ def points(difference: float | None) -> str:
     return "0.0" if text[1:] == "0.0" else text
 
 
-def share(value: float | None) -> str:
-    return NOTHING if value is None else percent(value, 1)
-
-
 def excess(value: float) -> str:
     """A relative excess in a sentence: 0.0031%, 12%, 350%; no model beats the optimum, and what
     seems to does so by rounding or by noise."""
@@ -297,12 +293,8 @@ def _plain(value: object) -> str:
 
 def failed(audit: Audit) -> str:
     """What a reader must know of an audit in which attacks failed before any figure."""
-    return (
-        f"{count(len(audit.failed), 'attack run')} ended in an error of "
-        f"{'its' if len(audit.failed) == 1 else 'their'} own, and what "
-        f"{'it' if len(audit.failed) == 1 else 'they'} would have learned is not in any figure "
-        "here: more may be learned."
-    )
+    runs = count(len(audit.failed), "attack run")
+    return f"{runs} ended in an error, and are in no figure here: more may be learned."
 
 
 def failures(audit: Audit) -> list[str]:
