@@ -51,7 +51,8 @@ class Guarding:
     update before it is judged; 0: none. An audit of the federation is to be told of it.
 
     What rounds reveal adds up, so an update is judged together with the last ``remember`` ones that
-    have left (0: by itself). What passes is what the attacks could not read: that is no guarantee.
+    have left (0: by itself); earlier ones are forgotten, so give as many as the federation has
+    rounds. What passes is what the attacks could not read: that is no guarantee.
     It is a whole audit a round, which takes from a tenth of a second to minutes; the log says how
     long.
 
