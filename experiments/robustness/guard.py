@@ -2,8 +2,9 @@
 
 Federations are drawn: their people, the secret (balanced, rare, of three values), the model, the
 recipe, the defence, what else is asked. **guard**: each client's updates go through
-`overheard.flower.guard_mod`, round by round (of two federations in three it may add noise); what
-left is averaged, recorded and audited. A fault is a secret that the audit exposes. **preflight**:
+`overheard.flower.guard_mod`, round by round (in two federations of three it adds noise); what
+left is averaged, recorded and audited. A fault is a secret that the audit exposes; the cost is
+what did not leave, and processor time (with the audits of what left). **preflight**:
 the federation is simulated and audited, and each client asks beforehand, with another seed, once
 from a file with its own records alone, once with the whole config. A fault is a secret that is
 exposed and was called ok.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import csv
 import logging
 import tempfile
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -40,10 +42,10 @@ from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 
 Settings = dict[str, Any]
-FEDERATIONS, CLIENTS, ROUNDS = 60, 4, 10
-"""Of the guard: 240 clients."""
+FEDERATIONS, CLIENTS, ROUNDS = 30, 4, 10
+"""Of the guard: 120 clients."""
 NOISES = (0.0, 0.1, 1.0)
-"""Standard deviations of what a guard may add, in turn: without it hardly anything leaves."""
+"""Standard deviations of what a guard adds, in turn: without it hardly anything leaves."""
 OTHER_SEED = 1000
 EASY = ("ok", "not asked")
 DEFENCES: dict[str, list[Settings]] = {
@@ -127,13 +129,15 @@ def on(content: Settings, path: Path, **changes: Any) -> Settings:
 def guarded(each: Cell) -> dict[str, Any]:
     """A federation whose clients guard themselves: how many updates left, and what they expose."""
     logging.getLogger("overheard.guard").setLevel(logging.ERROR)  # it says every refusal
-    people, content = drawn(each["federation"])
+    (people, content), begin = drawn(each["federation"]), time.process_time()
     kept = ("learning_rate", "batch_size", "epochs")
     training = {name: content["training"][name] for name in kept if name in content["training"]}
     about = {"model": content["model"], "training": training, "audit": {"attributes": ["secret"]}}
     with tempfile.TemporaryDirectory(prefix="overheard-guard-") as name:
         folder = Path(name)
-        path = write_tables({**people, "clients": CLIENTS}, each["federation"], folder)[""]
+        # half as many records as preflight's clients have, as every update is audited
+        people |= {"clients": CLIENTS, "records": people["records"] // 2}
+        path = write_tables(people, each["federation"], folder)[""]
         said = Federation.model_validate(on(about, path))
         sd = NOISES[each["federation"] % len(NOISES)]
         left = _listened(said, on(about, path, seed=each["federation"]), sd, folder / "run")
@@ -145,8 +149,8 @@ def guarded(each: Cell) -> dict[str, Any]:
             run = Recording.open(folder / "run", folder / f"side-{noise}")
             found = audit(run, EAVESDROPPER)
             exposed |= {_named(s) for s in found.secrets if s.level == EXPOSED}
-    words = f"exposed: {', '.join(exposed)}" if exposed else ""
-    return tried(CLIENTS, len(exposed), words) | {"left": left, "updates": CLIENTS * ROUNDS}
+    cost = {"left": left, "updates": CLIENTS * ROUNDS, "cpu seconds": time.process_time() - begin}
+    return tried(CLIENTS, len(exposed), ", ".join(exposed)) | cost
 
 
 def _trained(content: Any, message: Any, context: Any) -> Any:
@@ -157,7 +161,7 @@ def _trained(content: Any, message: Any, context: Any) -> Any:
 
 
 def _listened(said: Federation, config: Settings, noise: float, run: Path) -> int:
-    """Record the rounds of clients behind `guard_mod` (it may add noise); how many updates left."""
+    """Record the rounds of clients behind `guard_mod`, which adds noise; how many updates left."""
     from flwr import app as flwr
     from flwr.supercore.task_identity import TaskIdentity
 
@@ -211,22 +215,18 @@ def asked(each: Cell) -> dict[str, Any]:
         run = simulated(on(content, paths[""]), None, Path(name) / "run")
         said: dict[tuple[str, str, str], str] = {}
         for client in run.clients:
-            levels = _levels(audit(run, EAVESDROPPER, clients=[client]))
+            secrets = audit(run, EAVESDROPPER, clients=[client]).secrets
             for mode, path in (("own records", paths[client]), ("whole config", paths[""])):
                 config = on(content, path, seed=each["federation"] + OTHER_SEED)
                 answers = _answers(config, client)
-                for secret, level in levels.items():
-                    answer = answers.get(secret, answers.get("refused", "not asked"))
-                    said[mode, f"{secret} of {client}", level] = answer
+                for s in secrets:
+                    answer = answers.get(_named(s), answers.get("refused", "not asked"))
+                    said[mode, f"{_named(s)} of {client}", s.level] = answer
     exposed = {key: answer for key, answer in said.items() if key[2] == EXPOSED}
     easy = {key: answer for key, answer in exposed.items() if answer in EASY}
     words = "; ".join(f"{mode}: {secret} was {a}" for (mode, secret, _), a in easy.items())
     ok = sum(answer == "ok" for answer in said.values())
     return tried(len(said), len(easy), words) | {"exposed": len(exposed), "ok": ok}
-
-
-def _levels(found: Any) -> dict[str, str]:
-    return {_named(s): s.level for s in found.secrets}
 
 
 def _named(secret: Any) -> str:
@@ -239,9 +239,7 @@ def _answers(config: Settings, client: str) -> dict[str, str]:
         found = preflight(parse_config(config), client, changes=False)
     except (FixConfig, FixData):
         return {"refused": "refused"}
-    return {
-        f"{e.question} {e.attribute or ''}".strip(): e.answer(found.limits) for e in found.found
-    }
+    return {_named(e): e.answer(found.limits) for e in found.found}
 
 
 EXPERIMENTS = (
@@ -249,7 +247,7 @@ EXPERIMENTS = (
         "robustness-guard",
         "what leaves guarded clients, and what the audit then exposes",
         guarded,
-        lambda: [cell(federation=n, cost=120, quick=n < 1) for n in range(FEDERATIONS)],
+        lambda: [cell(federation=n, cost=20, quick=n < 1) for n in range(FEDERATIONS)],
     ),
     Experiment(
         "robustness-preflight",
@@ -261,8 +259,9 @@ EXPERIMENTS = (
 
 
 def _left(found: Sequence[Result]) -> str:
+    seconds = sum(r.values["cpu seconds"] for r in found) / total(found, "updates")
     said = f"{total(found, 'left'):,} of {total(found, 'updates'):,} updates left, and the audit "
-    return said + f"exposes {total(found, 'faults')} secrets"
+    return said + f"exposes {total(found, 'faults')} secrets; {seconds:.2f} s of a processor each"
 
 
 def _said(found: Sequence[Result]) -> str:

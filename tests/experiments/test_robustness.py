@@ -95,12 +95,23 @@ def test_every_wrong_description_is_another_one() -> None:
     assert said[0] == (true.columns, true.about)
 
 
-def test_a_guarded_federation_is_recorded_and_audited(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("flwr", reason="Flower is not installed")
+@pytest.mark.parametrize(
+    ("federation", "asleep", "left", "exposed"),
+    [(0, False, "none", 0), (2, False, "some", 0), (0, True, "all", 1)],
+)
+def test_what_guarded_clients_let_out_in_several_rounds_exposes_nothing(
+    monkeypatch: pytest.MonkeyPatch, federation: int, asleep: bool, left: str, exposed: int
+) -> None:
+    """Through the Flower mod: by default nothing leaves of updates that tell, in no round, and some
+    do behind noise. Behind a guard that sleeps the same updates leave, and are exposed."""
+    flower = pytest.importorskip("overheard.flower", reason="Flower is not installed")
+    if asleep:
+        monkeypatch.setattr(flower, "guard_mod", lambda *how, **more: lambda m, c, call: call(m, c))
     monkeypatch.setattr(guard, "CLIENTS", 2)
-    monkeypatch.setattr(guard, "ROUNDS", 2)
-    found = guard.guarded(cell(federation=0))
-    assert (found["trials"], found["updates"], found["faults"]) == (2, 4, 0)
+    monkeypatch.setattr(guard, "ROUNDS", 4)
+    found = guard.guarded(cell(federation=federation))
+    assert (found["trials"], found["updates"], found["faults"]) == (2, 8, exposed)
+    assert found["left"] in {"none": [0], "some": range(1, 9), "all": [8]}[left]
 
 
 def test_an_exposed_secret_that_was_called_ok_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,9 @@
 
 Local training runs as usual. Then the client audits its own update, together with those that have
 left before, as the audit of the whole federation will: with the same description (``audit.toml``,
-which `overheard init` writes), the same attacks and the same decision. The update passes, leaves
-with noise on it, or is replaced by an error that says why. The guard fails closed: what it could
-not measure does not leave.
+which `overheard init` writes), the same attacks and the same decision. The update, with the noise
+that the client adds to it, passes or is replaced by an error that says why. The guard fails closed:
+what it could not measure does not leave.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Messag
 class Guarding:
     """How closely the guard looks, and what it does about what it sees.
 
-    ``noise_sd``: an update that may not leave gets Gaussian noise of this standard deviation on
-    every coordinate, and is refused if that is not enough; 0: it is refused.
+    ``noise_sd``: Gaussian noise of this standard deviation is added to every coordinate of every
+    update before it is judged; 0: none. An audit of the federation is to be told of it.
 
     What rounds reveal adds up, so an update is judged together with the last ``remember`` ones that
-    have left (0: by itself); those with noise on them and those without, each for themselves. What
-    passes is what the attacks could not read: that is no guarantee. It is a whole audit a round,
-    which takes from a tenth of a second to minutes; the log says how long.
+    have left (0: by itself); earlier ones are forgotten, so give as many as the federation has
+    rounds. What passes is what the attacks could not read: that is no guarantee.
+    It is a whole audit a round, which takes from a tenth of a second to minutes; the log says how
+    long.
 
     An update that could not be measured (no attack reads it, or one doubts its own answer), or that
     gives a hint of a leak, proves no privacy: it is refused. With ``unsure="pass"`` it leaves with
@@ -71,9 +72,7 @@ class Guarding:
 
     def __post_init__(self) -> None:
         if self.noise_sd < 0 or self.remember < 0:
-            raise FixConfig(
-                f"noise_sd {self.noise_sd} and remember {self.remember} must not be negative"
-            )
+            raise FixConfig(f"noise_sd {self.noise_sd}, remember {self.remember}: give 0 or more")
         if self.unsure not in ("refuse", "pass"):
             raise FixConfig(f"unsure = {self.unsure!r} is neither 'refuse' nor 'pass'")
 
@@ -100,6 +99,9 @@ def guard_mod(
         said = read_config(said, recorded=True)
     if not said.trains():
         raise FixConfig(f"model {said.model.name!r} trains no network; the guard reads models only")
+    if how.noise_sd:
+        noisy = (*said.defence, Gaussian(sd=how.noise_sd))
+        said = said.model_copy(update={"defence": noisy})
 
     def mod(
         message: Message, context: Context, call_next: Callable[[Message, Context], Message]
@@ -113,20 +115,13 @@ def guard_mod(
         begin, why = time.perf_counter(), ""
         found: list[Exposure] = []
         _check_same(sent, returned)
+        if how.noise_sd:
+            returned = _noisy(returned, how)
+            reply.content[name] = ArrayRecord({n: FlowerArray(a) for n, a in returned.items()})
+        rounds = _left(context, how.remember, (sent, returned))
         try:
-            for sd in (0.0, how.noise_sd)[: 1 + (how.noise_sd > 0)]:
-                if sd:
-                    returned = _noisy(returned, how)
-                    pieces = {n: FlowerArray(array) for n, array in returned.items()}
-                    reply.content[name] = ArrayRecord(pieces)
-                key = f"{LEFT}-{'noisy' if sd else 'plain'}"
-                rounds = _left(context, key, how.remember, (sent, returned))
-                noise = (Gaussian(sd=sd),) if sd else ()
-                about = said.model_copy(update={"defence": (*said.defence, *noise)})
-                with recorded(about, who, rounds, how.trust_code) as run:
-                    found = run.exposures(limits)
-                if answer_of(found, limits) == "ok":
-                    break
+            with recorded(said, who, rounds, how.trust_code) as run:
+                found = run.exposures(limits)
         except (ChooseAnotherAttack, FixData) as error:
             found, why = [], str(error)
         for one in found:
@@ -149,7 +144,7 @@ def guard_mod(
             if refused:
                 return _refused(message, "what it would leak is not known")
         if how.remember:
-            _remember(context, key, rounds)
+            _remember(context, rounds)
         return reply
 
     return mod
@@ -182,23 +177,22 @@ def _noisy(arrays: Arrays, how: Guarding) -> Arrays:
     return {n: (a + noise[n]).astype(a.dtype) if n in float_ else a for n, a in arrays.items()}
 
 
-def _left(context: Context, key: str, most: int, update: Round) -> list[Round]:
+def _left(context: Context, most: int, update: Round) -> list[Round]:
     """The last rounds that have left, oldest first, and this one."""
-    record, rounds = context.state.get(key), [update]
-    if isinstance(record, ArrayRecord):
-        stacks = {way: {n: record[way + n].numpy() for n in update[0]} for way in WAYS}
-        left = len(next(iter(stacks[WAYS[0]].values())))
-        for row in reversed(range(left)):
-            sent, returned = ({n: a[row] for n, a in stacks[way].items()} for way in WAYS)
-            rounds.insert(0, (sent, returned))
+    rounds = [update]
+    if LEFT in context.state:
+        record = context.state.array_records[LEFT]
+        sent, returned = ({n: record[way + n].numpy() for n in update[0]} for way in WAYS)
+        for k in reversed(range(len(next(iter(sent.values()))))):
+            rounds.insert(0, ({n: sent[n][k] for n in sent}, {n: returned[n][k] for n in sent}))
     size = sum(array.nbytes for arrays in update for array in arrays.values())
     return rounds[-min(most + 1, max(1, MOST_BYTES // max(size, 1))) :]
 
 
-def _remember(context: Context, key: str, rounds: list[Round]) -> None:
+def _remember(context: Context, rounds: list[Round]) -> None:
     stacks = {
         way + name: np.stack([one[place][name] for one in rounds])
         for place, way in enumerate(WAYS)
         for name in rounds[0][place]
     }
-    context.state[key] = ArrayRecord({name: FlowerArray(a) for name, a in stacks.items()})
+    context.state[LEFT] = ArrayRecord({name: FlowerArray(a) for name, a in stacks.items()})
