@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import betaln, logsumexp
+from scipy.stats import multivariate_normal
 
 from overheard.decoding.client_sets import (
     Evidence,
@@ -143,6 +144,42 @@ def test_finds_what_summing_over_all_sets_finds(variance, off, logs, less, lasti
     assert np.median(factors) < logs
     ours, exact = np.mean(scores, axis=0)
     assert ours > exact - less
+
+
+def with_lookalikes(evidence: Evidence, clients: int) -> tuple[np.ndarray, float]:
+    """The slow twin: every client honest, a lookalike or a holder; the log Bayes factor too."""
+    chance, joint = evidence.lookalike, {0: [], 1: []}
+    holders, c = [], covariance(evidence, 1.0)
+    for kinds in product((0, 1, 2), repeat=clients):
+        holds, alike = np.equal(kinds, 2), np.equal(kinds, 1)
+        a = evidence.effect[:, None] * evidence.participation
+        whole = c + 0.25 * a[:, alike] @ a[:, alike].T
+        log_density = multivariate_normal(a @ holds, whole).logpdf(evidence.y)
+        honest = alike.sum() * np.log(chance) + (~alike & ~holds).sum() * np.log(1 - chance)
+        joint[1].append(log_density + honest + np.log(prior_of(holds.sum(), clients, DEFAULT)))
+        holders.append(holds)
+        if not holds.any():
+            joint[0].append(log_density + honest)
+    log_odds = float(logsumexp(joint[1]) - logsumexp(joint[0]))
+    p = np.exp(joint[1] - logsumexp(joint[1])) @ holders
+    return p / (1 + np.exp(-log_odds)), log_odds
+
+
+def test_one_who_holds_something_like_it_is_not_accused() -> None:
+    """What a lone client adds may be a record that is like the target; four who add just as much
+    as the target does hold it. Both as summing over all sets has it."""
+    rng, one = np.random.default_rng(5), Options(scales=(1.0,))
+    for added, accused in (([0.8], False), ([1.0], False), ([1.0, 1.0, 1.0, 1.0], True)):
+        evidence, _ = simulated(rng, 6, 40, 9.0, positives=0, variance=0.0, model=one)
+        level = np.append(added, np.zeros(6 - len(added)))
+        moved = evidence.y + evidence.effect * (evidence.participation @ level)
+        sure = posterior(evidence._replace(y=moved), one)
+        assert sure.chosen.any()
+        evidence = evidence._replace(y=moved, lookalike=0.1)
+        found, (p, log_odds) = posterior(evidence, one), with_lookalikes(evidence, 6)
+        np.testing.assert_allclose(found.probabilities, p, atol=0.1)
+        assert found.log_odds == pytest.approx(log_odds, abs=0.5)
+        assert found.chosen.tolist() == [accused and added > 0 for added in level]
 
 
 def test_calibrated_under_its_own_model() -> None:

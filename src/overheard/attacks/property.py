@@ -167,7 +167,8 @@ class Outputs(NamedTuple):
     ``y``: the sum's output less what honest clients give; ``effect`` and ``variance``: what a
     client with the property adds; ``offset``: the standard deviation of the error of the mean;
     ``honest``: what an honest client gives on average; ``auxiliary``: those of the held-out records
-    (n, k), standardised; ``participation`` (N,).
+    (n, k), standardised; ``participation`` (N,); ``lookalike`` (): the probability that one of a
+    client's records is more like the target than all of them.
     After `collect` all of them have the rounds in front: (T, k), (T, n, k), (T, N).
     """
 
@@ -178,6 +179,7 @@ class Outputs(NamedTuple):
     honest: Array
     auxiliary: NDArray[np.float32]
     participation: Array
+    lookalike: Array
 
     def evidence(self, rounds: int, target: int = 0, options: FilterOptions = FILTER) -> Evidence:
         """What is known of one target after so many rounds."""
@@ -185,7 +187,8 @@ class Outputs(NamedTuple):
         common = common_part(self.auxiliary[:rounds, :, target], options)
         doubt = common + np.diag(np.maximum(1 - np.diag(common), 0))
         doubt = doubt * np.multiply.outer(offset, offset)
-        return Evidence(y, effect, variance, doubt, self.participation[:rounds], common)
+        there, lookalike = self.participation[:rounds], float(self.lookalike[0])
+        return Evidence(y, effect, variance, doubt, there, common, lookalike)
 
     def size(self, rounds: int, target: int = 0) -> float:
         """The mean effect in the first rounds: how far a holder stands out from one client."""
@@ -244,7 +247,10 @@ def outputs(
         standard = ((answered - mean) / sd).astype(np.float32)
         there = np.isin(np.arange(adversary.clients), one.participants).astype(np.float64)
         y = projected / client_sd - count * honest
-        yield Outputs(y, effect, variance, offset, honest, standard, there)
+        # of one record more than those held out: each is as likely to be the likest (Laplace)
+        one_alike = 1 / (len(others) + 2) if targets is not None else 0.0
+        lookalike = np.array(1 - (1 - one_alike) ** adversary.shard)
+        yield Outputs(y, effect, variance, offset, honest, standard, there, lookalike)
 
 
 def collect(rounds: Iterable[Outputs]) -> Outputs:
@@ -314,10 +320,11 @@ def flagged(last: Posterior, options: Options) -> dict[str, str]:
         return {
             "flag": "not converged: the sweeps over the clients did not come to rest; listen longer"
         }
-    if last.chosen.any() or last.detectability >= options.least_detectable(len(last.chosen)):
+    tested = options.nobody > 0 and last.chosen.any()
+    if tested or last.detectability >= options.least_detectable(len(last.chosen)):
         return {}
     return {
         "flag": f"too small to tell: a client with the property would stand out by only "
-        f"{last.detectability:.1f} standard deviations over all rounds, so that naming nobody "
-        "does not mean that nobody has it; listen longer"
+        f"{last.detectability:.1f} standard deviations over all rounds, so that who is named, or "
+        "that nobody is, means little; listen longer"
     }

@@ -14,7 +14,9 @@ with A who took part (T, N), * entry by entry, L the part of a client's correlat
 that is common to them, D the covariance of the error of the mean, both known from auxiliary
 records, and v the variance of the target's own feature. s is what clients differ by from those
 records: log-normal around 1, on a grid. A priori nobody is positive with probability ``nobody``;
-else the share of positive clients has a Beta distribution.
+else the share of positive clients has a Beta distribution. What honest clients add is not normal in
+its tails: one of them may hold a record so much like the target as none of the auxiliary ones. With
+the probability ``lookalike`` such a client's tau is drawn from N(0, lookalike_sd^2) instead of 0.
 
 **Expectation propagation** over tau (Minka 2001; Rasmussen and Williams 2006, section 3.6), for
 each s. Each client's Bernoulli prior is replaced by a Gaussian site; a sweep computes all cavities
@@ -24,12 +26,12 @@ log p(y | tau) has a further slope in tau; and the share of positive clients is 
 mean given the other clients' p.
 
 The marginal likelihood that expectation propagation estimates, corrected for what was replaced by a
-mean, weighs the scales s, and all of them together against "nobody", whose likelihood is exact. The
-ratio of the two is a Bayes factor: under "nobody" it exceeds b with probability at most 1 / b,
-however long one listens and whenever one stops (Ville 1939). Clients are named only where it
-exceeds ``odds``. Works with fewer rounds than clients. Fails when: an honest client's records are
-themselves unlike the auxiliary ones (s at the end of its grid says so), or one of them is like the
-target, or clients always come together (then they share their probability).
+mean, weighs the scales s, and all of them together against "nobody", whose likelihood is exact but
+for lookalikes. The ratio of the two is a Bayes factor: under "nobody" it exceeds b with probability
+at most 1 / b, however long one listens and whenever one stops (Ville 1939). Clients are named only
+where it exceeds ``odds``. Works with fewer rounds than clients. Fails when: honest clients' records
+are themselves unlike the auxiliary ones (s at the end of its grid says so), or many of them are
+like the target, or clients always come together (then they share their probability).
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import betaln, expit, logsumexp
 
@@ -58,6 +61,8 @@ class Evidence(NamedTuple):
 
     ``doubt`` D (T, T) is the covariance of the rounds' errors of the mean, in units of y;
     ``common`` L (T, T) the part of an honest client's correlation that is common to two rounds.
+    ``lookalike``: the probability that a client without the property adds something unlike all that
+    auxiliary records showed.
     """
 
     y: Array
@@ -66,22 +71,26 @@ class Evidence(NamedTuple):
     doubt: Array
     participation: Array
     common: Array
+    lookalike: float = 0.0
 
 
 @dataclass(frozen=True)
 class Options:
     """Priors, and settings of expectation propagation.
 
-    nobody: the prior probability that no client is positive.
+    nobody: the prior probability that no client is positive. 0: it is known that some are; the set
+        of the greatest expected F1 is named then, however little the rounds say.
     share: the two numbers of the Beta distribution of the share of positive clients, if some are.
     scales: the grid of s.
     alike_sd: standard deviation of log s: clients of one kind are like the auxiliary records, of
         many kinds less.
+    lookalike_sd: standard deviation of what a lookalike adds, in units of the effect.
     odds: Bayes factor of "somebody" against "nobody" above which clients are named.
     sweeps: at most, for each s.
     damping: share of the way that a site moves in a sweep.
     tolerance: change of every probability at which sweeps have settled.
     min_precision: of a site.
+    plausible: log-likelihoods of scales so far below the best one count for nothing.
     linearise: sweeps after which the covariance is taken at the new belief.
     """
 
@@ -89,11 +98,13 @@ class Options:
     share: tuple[float, float] = (1.0, 9.0)
     scales: tuple[float, ...] = (0.6, 0.8, 1.0, 1.25, 1.6, 2.3, 3.5)
     alike_sd: float = 0.25
+    lookalike_sd: float = 0.5
     odds: float = 20.0
     sweeps: int = 100
     damping: float = 0.35
     tolerance: float = 3e-3
     min_precision: float = 1e-2
+    plausible: float = 10.0
     linearise: int = 4
 
     @property
@@ -135,28 +146,56 @@ def posterior(evidence: Evidence, options: Options | None = None) -> Posterior:
     holders do, and go on from there to all scales.
     """
     options = options or Options()
-    covariances, nobody = nobody_likelihoods(evidence, options)
+    covariances, plain = nobody_likelihoods(evidence, options)
     p = np.full(evidence.participation.shape[1], options.mean_share)
-    start = _Belief(p, np.diag(p * (1 - p)), 1 / (p * (1 - p)), 1 / (1 - p))
-    start = _propagate(evidence, covariances[nobody.argmax()], start, options)
-    found = [_propagate(evidence, covariance, start, options) for covariance in covariances]
-    logs = options.log_scales() + [one.log_evidence for one in found]
-    # the marginal likelihood of sweeps that did not come to rest means nothing
-    rest = np.array([one.settled for one in found])
-    logs = np.where(rest | ~rest.any(), logs, -np.inf)
+    start = _Belief(p, p, np.diag(p * (1 - p)), 1 / (p * (1 - p)), 1 / (1 - p))
+    first = int(plain.argmax())
+    found, logs = _over_scales(evidence, covariances, first, start, options)
+    nobody = plain
+    if evidence.lookalike:
+        least = plain + len(p) * np.log1p(-evidence.lookalike)  # no client is a lookalike either
+        more = _over_scales(evidence, covariances, first, start, options, holders=False)[1]
+        nobody = np.maximum(least, more)
     weight, log_odds = np.exp(logs - logsumexp(logs)), float(logsumexp(logs) - logsumexp(nobody))
-    somebody = weight @ [one.p for one in found]
-    chosen = best_set(somebody) & (log_odds > np.log(options.odds))
+    somebody = np.sum([weight[k] * one.p for k, one in found.items()], axis=0)
+    chosen = best_set(somebody) & (log_odds > np.log(options.odds) or not options.nobody)
     best = int(weight.argmax())
-    likeliest = _quadratic(evidence, covariances[best], *found[best][:2])
+    likeliest = _quadratic(
+        evidence, covariances[best], np.clip(found[best].mean, 0, 1), found[best].spread
+    )
     return Posterior(
         somebody * expit(log_odds + np.log1p(-options.nobody) - np.log(options.nobody + TINY)),
         chosen,
         float(weight @ options.scales),
         log_odds,
         float(np.median(np.sqrt(np.diag(likeliest.product)))),
-        bool(rest[best]),
+        found[best].settled,
     )
+
+
+def _over_scales(
+    evidence: Evidence,
+    covariances: list[Array],
+    first: int,
+    start: _Belief,
+    options: Options,
+    holders: bool = True,
+) -> tuple[dict[int, _Belief], Array]:
+    """Expectation propagation from the first scale, whose belief the others begin with, outwards
+    as far as a scale is plausible; and log p(y, s | somebody) of every scale, -inf of those
+    others."""
+    start = _propagate(evidence, covariances[first], start, options, holders)
+    found: dict[int, _Belief] = {}
+    logs = np.full(len(covariances), -np.inf)
+    for way in (range(first, -1, -1), range(first + 1, len(covariances))):
+        for k in way:
+            found[k] = _propagate(evidence, covariances[k], start, options, holders)
+            logs[k] = options.log_scales()[k] + found[k].log_evidence
+            if found[k].settled and logs[k] < logs.max() - options.plausible:
+                break
+    # the marginal likelihood of sweeps that did not come to rest means nothing
+    rest = np.isin(np.arange(len(logs)), [k for k, one in found.items() if one.settled])
+    return found, np.where(rest | ~rest.any(), logs, -np.inf)
 
 
 def nobody_likelihoods(evidence: Evidence, options: Options) -> tuple[list[Array], Array]:
@@ -175,14 +214,24 @@ def _log_density(covariance: Array, rest: Array) -> float:
     return float(-np.log(np.diag(root[0])).sum() - rest @ solved / 2)
 
 
+def _inverse(matrix: Array) -> tuple[Array, float]:
+    """Of a positive definite matrix; and half the log of its determinant."""
+    root, failed = dpotrf(matrix, lower=True)
+    if failed:
+        raise np.linalg.LinAlgError("a covariance of the rounds is not positive definite")
+    lower = np.tril(dpotri(root, lower=True)[0])
+    return lower + np.tril(lower, -1).T, float(np.log(np.diag(root)).sum())
+
+
 class _Belief(NamedTuple):
     """Where expectation propagation stands.
 
-    p (N,): probabilities; spread (N, N): covariance of tau; precision, shift (N,): sites
+    p (N,): probabilities; mean (N,), spread (N, N): of tau; precision, shift (N,): sites
     exp(-precision tau^2 / 2 + shift tau).
     """
 
     p: Array
+    mean: Array
     spread: Array
     precision: Array
     shift: Array
@@ -191,13 +240,12 @@ class _Belief(NamedTuple):
 
 
 class _Quadratic(NamedTuple):
-    """log p(y | tau) = constant + (projection + slope)' tau - tau' product tau / 2; ``slope`` (N,)
+    """log p(y | tau) = const + (projection + slope)' tau - tau' product tau / 2; ``slope`` (N,)
     is what the target's own variance adds."""
 
     product: Array
     projection: Array
     slope: Array
-    constant: float
 
 
 def _quadratic(evidence: Evidence, nobody: Array, p: Array, spread: Array) -> _Quadratic:
@@ -208,8 +256,7 @@ def _quadratic(evidence: Evidence, nobody: Array, p: Array, spread: Array) -> _Q
     follows round by round (Sherman and Morrison).
     """
     a, v = evidence.participation, evidence.variance[:, None]
-    root = cho_factor(nobody + np.diag(evidence.variance * (a @ p)), lower=True, check_finite=False)
-    inverse = cho_solve(root, np.eye(len(v)), check_finite=False)
+    inverse, _ = _inverse(nobody + np.diag(evidence.variance * (a @ p)))
     columns = evidence.effect[:, None] * a
     solved, solved_y = inverse @ columns, inverse @ evidence.y
     along = solved @ spread  # covariance of W (y - E tau) with tau, W = C(p)^-1
@@ -223,54 +270,80 @@ def _quadratic(evidence: Evidence, nobody: Array, p: Array, spread: Array) -> _Q
         return np.asarray(gain.sum(axis=0) / 2)
 
     slope = raised(v * a * (1 - p), rest - toward * (1 - p)) - raised(-v * a * p, rest + toward * p)
-    constant = float(-np.log(np.diag(root[0])).sum() - evidence.y @ solved_y / 2)
-    return _Quadratic(columns.T @ solved, columns.T @ solved_y, slope, constant)
+    return _Quadratic(columns.T @ solved, columns.T @ solved_y, slope)
 
 
-def _propagate(evidence: Evidence, nobody: Array, start: _Belief, options: Options) -> _Belief:
+def _propagate(
+    evidence: Evidence, nobody: Array, start: _Belief, options: Options, holders: bool = True
+) -> _Belief:
     """Sweeps at one scale, until all probabilities rest; and log p(y | somebody, s), but for
-    (T / 2) log 2 pi, at the share and the covariance that they used."""
+    (T / 2) log 2 pi, at the share and the covariance that they used. Without ``holders``: of
+    nobody, lookalikes alone."""
     at, d, (alpha, beta), clients = start, options.damping, options.share, len(start.p)
-    model, change = _quadratic(evidence, nobody, at.p, at.spread), 1.0
+    model, change = _quadratic(evidence, nobody, np.clip(at.mean, 0, 1), at.spread), 1.0
     for sweep in range(1, options.sweeps + 1):
-        root = cho_factor(model.product + np.diag(at.precision), lower=True, check_finite=False)
-        spread = cho_solve(root, np.eye(clients), check_finite=False)
+        spread, half_log = _inverse(model.product + np.diag(at.precision))
         linear, own = model.projection + model.slope + at.shift, np.diag(spread)
         mean = spread @ linear
         # the Gaussian without each client's own site
         cavity = np.maximum(1 / own - at.precision, LEAST_PRECISION)
         centre = (mean / own - at.shift) / cavity
+        share = holders * (alpha + at.p.sum() - at.p) / (alpha + beta + clients - 1)
+        tilted = _tilted(share, centre, cavity, evidence.lookalike, options.lookalike_sd)
         if change < options.tolerance:
             break
-        share = (alpha + at.p.sum() - at.p) / (alpha + beta + clients - 1)
-        p = expit(np.log(share / (1 - share)) + (centre - 0.5) * cavity)
-        change = float(np.abs(p - at.p).max())
-        precision = 1 / np.maximum(p * (1 - p), LEAST_VARIANCE) - cavity
+        change = float(np.abs(tilted.mean - at.mean).max())
+        precision = 1 / np.maximum(tilted.variance, LEAST_VARIANCE) - cavity
         precision = np.maximum(precision, options.min_precision)
-        shift = p * (cavity + precision) - centre * cavity
+        shift = tilted.mean * (cavity + precision) - centre * cavity
         precision = at.precision + d * (precision - at.precision)
-        at = _Belief(p, spread, precision, at.shift + d * (shift - at.shift))
+        shift = at.shift + d * (shift - at.shift)
+        at = _Belief(tilted.p, tilted.mean, spread, precision, shift)
         if evidence.variance.any() and sweep % options.linearise == 0:
-            model = _quadratic(evidence, nobody, p, spread)
+            model = _quadratic(evidence, nobody, np.clip(at.mean, 0, 1), spread)
     n = float(at.p.sum())
-    share = (alpha + n) / (alpha + beta + clients)
-    tilted = np.logaddexp(
-        np.log(1 - share) - centre**2 * cavity / 2, np.log(share) - (1 - centre) ** 2 * cavity / 2
-    )
+    share = np.full(clients, holders * (alpha + n) / (alpha + beta + clients))
+    logs = _tilted(share, centre, cavity, evidence.lookalike, options.lookalike_sd).log_mass
     joined = cavity + at.precision
     sites = (centre * cavity + at.shift) ** 2 / joined - np.log(joined) - centre**2 * cavity
-    found = (tilted - sites / 2).sum() + mean @ linear / 2 - np.log(np.diag(root[0])).sum()
-    # the share is Beta-distributed: its marginal likelihood at the expected number of positives
-    found += betaln(n + alpha, clients - n + beta) - betaln(alpha, beta)
-    found -= n * np.log(share) + (clients - n) * np.log(1 - share)
-    # C(tau) is not linear: exactly at the likeliest set, in place of the linearisation there
-    tau = np.round(at.p)
+    found = (logs - sites / 2).sum() + mean @ linear / 2 - half_log
+    if holders:
+        # the share is Beta-distributed: its marginal likelihood at the expected number of positives
+        found += betaln(n + alpha, clients - n + beta) - betaln(alpha, beta)
+        found -= n * np.log(share[0]) + (clients - n) * np.log(1 - share[0])
+    # C(tau) is not linear: exactly at the likeliest tau, in place of the linearisation there
+    tau = np.round(at.p) + (at.mean - at.p)
     there = evidence.participation @ tau
     found -= tau @ (model.projection + model.slope - model.product @ tau / 2)
     found += _log_density(
-        nobody + np.diag(evidence.variance * there), evidence.y - evidence.effect * there
+        nobody + np.diag(evidence.variance * np.maximum(there, 0)),
+        evidence.y - evidence.effect * there,
     )
     return at._replace(log_evidence=float(found), settled=change < 10 * options.tolerance)
+
+
+class _Tilted(NamedTuple):
+    """Of each client (N,): the probability of the property, mean and variance of tau, and the log
+    of the integral of prior times exp(-cavity (tau - centre)^2 / 2)."""
+
+    p: Array
+    mean: Array
+    variance: Array
+    log_mass: Array
+
+
+def _tilted(share: Array, centre: Array, cavity: Array, lookalike: float, sd: float) -> _Tilted:
+    """tau is 1 with the probability ``share``, else N(0, sd^2) for a lookalike and 0 for others."""
+    wide = 1 + cavity * sd**2
+    with np.errstate(divide="ignore"):
+        logs = np.log([share, (1 - share) * lookalike, (1 - share) * (1 - lookalike)])
+    logs -= np.array([(1 - centre) ** 2, centre**2 / wide, centre**2]) * cavity / 2
+    logs[1] -= np.log(wide) / 2
+    total = logsumexp(logs, axis=0)
+    p, like, _ = np.exp(logs - total)
+    at, spread = centre * (1 - 1 / wide), sd**2 / wide
+    mean = p + like * at
+    return _Tilted(p, mean, p + like * (spread + at**2) - mean**2, total)
 
 
 def best_set(probabilities: Array) -> NDArray[np.bool_]:

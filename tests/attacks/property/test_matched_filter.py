@@ -144,7 +144,7 @@ def test_contribution_is_exact_where_sums_are(asked: Asked) -> None:
     honest = np.full((60, 1), 1e4)
     y = (a @ share - a.sum(axis=1))[:, None] * honest
     flat = np.zeros((60, 1))
-    told = Outputs(y, flat, flat, flat + 1, honest, np.zeros((60, 2, 1), np.float32), a)
+    told = Outputs(y, flat, flat, flat + 1, honest, np.zeros((60, 2, 1), np.float32), a, flat)
     np.testing.assert_allclose(told.contribution(), share, atol=1e-3)
 
 
