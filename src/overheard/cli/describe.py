@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +31,7 @@ def init(
     client: Annotated[str, Option(help="Its column that says whose record it is.")] = "client",
     target: Annotated[str, Option(help="Its column that the model predicts.")] = "label",
     secret: Annotated[list[str], Option(help="Its column to ask about (repeat).")] = [],
+    label: Annotated[bool, Option("--label", help="Ask about the labels, too.")] = False,
     drop: Annotated[
         list[str], Option(help="Its column that is no input of the model (repeat).")
     ] = [],
@@ -37,6 +39,9 @@ def init(
         str,
         Option(help='"package.module:function" of a torch module that is more than dense layers.'),
     ] = "",
+    minutes: Annotated[
+        float, Option(min=0, help="Of processor time, after which no further recipe is tried.")
+    ] = 10,
     trust_code: TrustCode = False,
 ) -> None:
     """Write audit.toml into a recording: what an audit still needs.
@@ -53,29 +58,33 @@ def init(
         content: dict[str, Any] = {"template": str(file)}
     else:
         table = {"source": "file", "path": str(data.resolve()), "client": client, "target": target}
-        given = {"data": {**table, "drop": drop}, "audit": {"attributes": secret}}
+        given = {"data": {**table, "drop": drop}, "audit": {"attributes": secret, "label": label}}
         given |= {"model": {"factory": model}} if model else {}
-        file, content = _identified(run, data, given, trust_code)
+        file, content = _identified(run, data, given, minutes, trust_code)
     terminal.say(f"next       overheard audit {run} --with {file} --out {run}-audit")
     terminal.emit(content)
 
 
 def _identified(
-    run: Path, table: Path, given: dict[str, Any], trust_code: bool
+    run: Path, table: Path, given: dict[str, Any], minutes: float, trust_code: bool
 ) -> tuple[Path, dict[str, Any]]:
     """Find out how the clients trained, show it and write it; what is told of it as JSON."""
     from overheard.identify.recording import identify
+    from overheard.identify.search import Options
     from overheard.recorders.describe import written
     from overheard.recorders.template import BESIDE, undescribed
 
     recording, file = undescribed(overheard.Recording.open(run)), run / BESIDE
     if file.exists():
         raise ChooseAnotherOutput(f"{file} exists already; remove it to find it anew")
-    with tempfile.TemporaryDirectory() as work, terminal.waiting("trying recipes by replay"):
-        found = identify(recording, given, Path(work), trust_code)
+    with tempfile.TemporaryDirectory() as work, terminal.steps("recipes by replay") as show:
+        began, options = time.process_time(), Options(seconds=60 * minutes, show=show)
+        found = identify(recording, given, Path(work), trust_code, options)
     path = os.path.relpath(table.resolve(), run.resolve())
     also = {"also_fits": tuple(other.words for other in found.open)}
     told, said = found.description, remarks(found)
+    if time.process_time() - began > options.seconds:
+        said.append(f"Stopped trying after {minutes:g} minutes: --minutes gives it more.")
     data, audit = told.data.model_copy(update={"path": path}), told.audit.model_copy(update=also)
     told = told.model_copy(update={"data": data, "audit": audit})
     write_durably(file, [written(told, said)])

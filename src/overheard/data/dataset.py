@@ -20,12 +20,13 @@ USUAL_BINS = 4
 
 class HeldOut(Spec):
     """The ``share`` of its records that every client keeps for tests: as `train_test_split` of
-    scikit-learn or of Hugging Face's datasets draws them with ``seed``, or its last ones."""
+    scikit-learn or of Hugging Face's datasets draws them with ``seed``, those that a frame of
+    pandas leaves when it is asked for a `sample` of the others, or its last ones."""
 
     share: float = Field(gt=0, lt=1)
     """Of a client's records that are kept for tests. Example: `share = 0.2`"""
-    by: Literal["scikit-learn", "datasets", "order"] = "scikit-learn"
-    """Whose `train_test_split` draws them; by "order" they are the last ones."""
+    by: Literal["scikit-learn", "datasets", "pandas", "order"] = "scikit-learn"
+    """Who draws them; by "order" they are the last ones."""
     seed: int = Field(default=42, ge=0, lt=1 << 32)
     """With which they are drawn."""
 
@@ -36,7 +37,8 @@ class HeldOut(Spec):
             return np.arange(records - tests)
         if self.by == "datasets":
             return np.random.default_rng(self.seed).permutation(records)[tests:]
-        return np.random.RandomState(self.seed).permutation(records)[tests:]
+        order = np.random.RandomState(self.seed).permutation(records)
+        return order[: round((1 - self.share) * records)] if self.by == "pandas" else order[tests:]
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ lists.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from overheard.attacks.client import rounding, spread
 from overheard.data.dataset import Dataset, HeldOut
@@ -25,17 +26,19 @@ from overheard.federation.federation import Federation
 from overheard.federation.plan import load_data
 from overheard.identify import search as searching
 from overheard.identify.search import USUAL, Fitted, Messages, Options, Structure, search
+from overheard.programs.program import Exchange, Program
 from overheard.programs.records import encode
 from overheard.recorders import describe as descriptions
 from overheard.recorders.template import possible
 from overheard.transcript import knowledge as known
+from overheard.transcript.messages import releases_arrays
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import observe
 
 DRAWN = (("scikit-learn", 42), ("scikit-learn", 0), ("scikit-learn", 1), ("datasets", 42),
-         ("datasets", 0), ("order", 42))  # fmt: skip
+         ("datasets", 0), ("order", 42), ("pandas", 200), ("pandas", 42))  # fmt: skip
 """How a client may have drawn the records that it held out."""
 _LINK = Threat("identify", frozenset({known.Messages}), "")
 
@@ -54,6 +57,11 @@ class Asked:
         data = {**self.given["data"], "held_out": split and split.model_dump()}
         return replace(self, given={**self.given, "clients": clients, "data": data})
 
+    def settled(self, description: Federation) -> Any:
+        """The federation as it is described, with all clients of the table."""
+        dataset = replace(self.dataset, task=description.data.task or self.dataset.task)
+        return descriptions.settled(self.recording, description, dataset, self.trust_code)[1]
+
     def structures(self, names: Sequence[str], like: str = "") -> list[Structure]:
         """Every variant that fits table and messages, as these clients would have trained; with
         every activation and loss that goes with it. ``like``: only that of these words."""
@@ -62,10 +70,8 @@ class Asked:
         for about, description in possible(self.recording, self.given):
             if not like.startswith(about if like else ""):
                 continue
-            dataset = replace(self.dataset, task=description.data.task or self.dataset.task)
-            how = (self.recording, description, dataset, self.trust_code)
             try:
-                ready = descriptions.settled(*how)[1]
+                ready = self.settled(description)
             except OverheardError as error:
                 refused.append(error)
                 continue
@@ -99,6 +105,8 @@ def held_out(
         ]
         if shares:
             break
+    if np.isnan(reported).all():  # nobody said how many
+        shares = [0.0, *options.held_out]
     drawn: Any = product(dict.fromkeys(share for share in shares if share), DRAWN)
     found = [HeldOut(share=share, by=by, seed=seed) for share, (by, seed) in drawn]
     return [*([] if found and 0.0 not in shares else [None]), *found]
@@ -108,7 +116,7 @@ def held_out(
 class Found:
     """Recipes, best first; what an audit is to be told of the best; whether it fits each client."""
 
-    ranking: tuple[Fitted, ...]
+    ranking: tuple[Any, ...]
     description: Federation
     fits: tuple[Replay, ...]
 
@@ -157,16 +165,19 @@ def identify(
         )
     rows = sorted(sizes[named.get(c, c)] for c in there)
     splits = held_out(rows, sorted(reported[c] for c in there), options)
+    if releases_arrays(recording.payload):
+        return _program(asked, splits, named, unknown, work)
     if unknown:
         everybody = asked.saying(splits[0], named).structures([*sizes])
-        told = messages(_described(asked, everybody, work / "anybody"), [*named.values()], 1)
+        anybody = _described(asked, everybody[0].description, work / "anybody")
+        told = messages(anybody, [*named.values()], 1)
         numbers = searching.who_is_who(everybody, told)
         named = {c: list(sizes)[number] for c, number in zip(named, numbers, strict=True)}
     by_size = sorted((named.get(c, c) for c in there), key=sizes.__getitem__)
     names = [by_size[k] for k in spread(len(by_size), options.clients)]
     likeliest = asked.saying(splits[0], named)
     structures = likeliest.structures(names)
-    known = _described(asked, structures, work / "known")
+    known = _described(asked, structures[0].description, work / "known")
     told = messages(known, names, options.rounds)
     best = (ranking := search(structures, told, options))[0]
     if len(splits) > 1:
@@ -181,9 +192,75 @@ def identify(
     return Found(tuple(ranking), _winner(best), fits)
 
 
-def _described(asked: Asked, structures: Sequence[Structure], work: Path) -> Recording:
+@dataclass(frozen=True)
+class Answered:
+    """A program, how far its answers are from the messages (0 but for rounding), and whose records
+    are nearest to each client's."""
+
+    words: str
+    description: Federation
+    residual: float = np.inf
+    who: Mapping[str, str] = field(default_factory=dict)
+    evidence: float = 0.0
+
+
+def _program(asked: Asked, splits: Sequence[HeldOut | None], named: Mapping[str, str],
+             unknown: bool, work: Path) -> Found:  # fmt: skip
+    """The program that answers as the clients did. Nothing is random in it: the first that gives
+    the first message of the first client is it, and who is who follows from all of them."""
+    recording, rng = asked.recording, np.random.default_rng(0)
+    released = {
+        client: [Exchange(one.number, *ways) for one, *ways in recording.releases(client)]
+        for client in recording.clients
+    }
+
+    def answered(
+        about: str, description: Federation, clients: Sequence[str], most: int
+    ) -> Answered:
+        ready = asked.settled(description)
+        program, records = cast(Program, ready.told), ready.clients
+        off = np.ones((len(clients), len(records)))
+        for (row, client), (column, name) in product(enumerate(clients), enumerate(records)):
+            if unknown or name == named.get(client, client):
+                said = program.assembled(released[client])[:most]
+                answers = [program.respond(one.sent, records[name], rng) for one in said]
+                gaps = (program.distance(x.returned, y) for x, y in zip(said, answers, strict=True))
+                off[row, column] = min(1.0, max(gaps))
+        rows, columns = linear_sum_assignment(off)
+        who = {clients[r]: list(records)[c] for r, c in zip(rows, columns, strict=True)}
+        return Answered(about, description, float(off[rows, columns].max()), who)
+
+    best, refused = None, None
+    for split in splits:
+        for about, description in possible(recording, asked.saying(split, named).given):
+            try:
+                one = answered(about, description, recording.clients[:1], 1)
+            except (OverheardError, ArithmeticError) as error:
+                refused = error
+                continue
+            best = one if best is None or one.residual < best.residual else best
+            if not best.residual:
+                break
+        if best and not best.residual:
+            break
+    if best is None:
+        raise refused or FixConfig(
+            f"{recording.path}: no program that is known sends such messages"
+        )
+    best = answered(best.words, best.description, recording.clients, 8)
+    if unknown:
+        best = replace(
+            best, description=best.description.model_copy(update={"clients": dict(best.who)})
+        )
+    known = _described(asked, best.description, work / "known")
+    ready = asked.settled(best.description)
+    fits = replays(known, ready.told, ready.clients, list(best.who.values()))
+    return Found((best,), best.description, fits)
+
+
+def _described(asked: Asked, description: Federation, work: Path) -> Recording:
     """The recording by the table's names, however its clients trained."""
-    descriptions.describe(asked.recording, structures[0].description, work, asked.trust_code)
+    descriptions.describe(asked.recording, description, work, asked.trust_code)
     return asked.recording.described_in(work)
 
 

@@ -25,10 +25,11 @@ which the check of the best recipe shows (`evaluation.replay`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +66,9 @@ class Options:
     multiplications that a recipe may take in an early stage, a tenth of a second; the last may take
     20 times as many. ``structures``: how many are tried with every training. ``stages``: random
     orders that are replayed in each stage, and the recipes that go on to the next. ``near``:
-    residuals of those that are weighed at all, in units of the least.
+    residuals of those that are weighed at all, in units of the least. ``seconds`` of processor time
+    after which nothing new is tried; ``show``: called with what is tried, and how many of how many
+    ways of this stage are done.
     """
 
     clients: int = 3
@@ -78,6 +81,8 @@ class Options:
     structures: int = 4
     stages: tuple[tuple[int, int], ...] = ((16, 24), (128, 8), (256, 8))
     near: float = 4.0
+    seconds: float = 600.0
+    show: Callable[[str, int, int], None] = field(default=lambda *_: None, compare=False)
 
 
 USUAL = Options()
@@ -246,12 +251,15 @@ def search(
     names = ["SGD", "Adam"]
     if structures[0].recipe.sends_gradient:
         names, batches, epochs = ["SGD"], [None], [1]
-    found = _near(_fits(product(structures, names, batches[-2:]), [1], few, 2, 0.1), options.near)
+    until = time.process_time() + options.seconds
+    first = _Stage("how records enter the model", options, until, 2, 0.1)
+    found = _near(_fits(product(structures, names, batches[-2:]), [1], few, first), options.near)
     if not structures[0].recipe.sends_gradient:  # those of the optimisers that come close
         families = {type(f.recipe.optimiser) for f in found}
         names = [n for n, rule in OPTIMISERS.items() if type(rule) in families]
     kept = [*{id(f.structure): f.structure for f in found}.values()][: options.structures]
-    found = _near(_fits(product(kept, names, batches), epochs, few, 4), options.near)
+    second = _Stage("how clients train", options, until, 4)
+    found = _near(_fits(product(kept, names, batches), epochs, few, second), options.near)
     for orders, most in options.stages:
         orders = int(np.clip(20 * room / len(observed.sent), 16, orders))
         found = [weighed(f, few if orders == 16 else observed, orders) for f in found]
@@ -262,18 +270,33 @@ def search(
     return found
 
 
+class _Stage(NamedTuple):
+    """What a stage is about, until when it may begin something, random orders of each replay, and
+    to which part of its logarithm a rate is fitted."""
+
+    what: str
+    options: Options
+    until: float
+    times: int
+    close: float = 1e-2
+
+
 def _fits(
-    ways: Iterable[Any], epochs: Sequence[int], observed: Messages, times: int, close: float = 1e-2
+    ways: Iterable[Any], epochs: Sequence[int], observed: Messages, stage: _Stage
 ) -> list[Fitted]:
     """Every way (structure, optimiser and batch size); of epochs more and more as long as more of
     them come closer."""
-    found = []
-    for structure, name, batch in ways:
+    found: list[Fitted] = []
+    for number, (structure, name, batch) in enumerate(every := list(ways)):
+        stage.options.show(f"trying {stage.what}", number, len(every))
         last = np.inf
         for count in epochs:
+            if found and time.process_time() > stage.until:
+                return found
             training = {"optimiser": OPTIMISERS[name], "batch_size": batch, "epochs": count}
             recipe = structure.recipe.model_copy(update={**training, "learning_rate": 1e-3})
-            found.append(fit_rate(Fitted(structure, recipe), observed, times, close))
+            one = Fitted(structure, recipe)
+            found.append(fit_rate(one, observed, stage.times, stage.close))
             if found[-1].residual > 1.5 * last:
                 break
             last = min(last, found[-1].residual)

@@ -40,16 +40,26 @@ from overheard.transcript.view import in_the_clear
 def written(description: Federation, remarks: Iterable[str]) -> bytes:
     """The description as `read_config` reads it, after remarks as comments."""
 
+    def inline(value: Any) -> str:
+        if isinstance(value, Mapping):
+            return "{ " + ", ".join(entries(value)) + " }"
+        if isinstance(value, list | tuple):
+            return f"[{', '.join(map(inline, value))}]"
+        return json.dumps(value, ensure_ascii=False)
+
     def entries(table: Mapping[str, Any], above: str = "") -> Iterator[str]:
         for name, value in table.items():
             key = above + (name if re.fullmatch(r"[A-Za-z0-9_]+", name) else json.dumps(name))
             if isinstance(value, Mapping):
                 yield from entries(value, f"{key}.")
             else:
-                yield f"{key} = {json.dumps(value, ensure_ascii=False)}"
+                yield f"{key} = {inline(value)}"
 
     content = description.model_dump(exclude_defaults=True)
-    if "optimiser" in content["training"]:  # all of it, as its name is the default of its kind
+    content["model"] = {"name": description.model.name, **content["model"]}
+    if "optimiser" in content.get(
+        "training", ()
+    ):  # all of it, as its name is the default of its kind
         content["training"]["optimiser"] = description.training.optimiser.model_dump()
     lines = [f"# {visible(line)}" for line in remarks]
     for name, table in content.items():

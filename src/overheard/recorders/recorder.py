@@ -181,10 +181,16 @@ class Recorder:
         if all(same_arrays(model, first) for model in sent.values()):
             sent = {EVERYBODY: first}
         if not releases_arrays(self._payload):  # a program's messages are what they are
-            self._settle(observed.number, [*sent.values(), *returned.values()])
-            sent = {c: self._fitted(observed.number, model) for c, model in sent.items()}
-            returned = {c: self._fitted(observed.number, model) for c, model in returned.items()}
-        self._store.round(observed.number, sent.get(EVERYBODY, sent), returned, observed.weights)
+            ways = {("sent", c): m for c, m in sent.items()}
+            fitted = self._fitted(observed.number, ways | {("", c): m for c, m in returned.items()})
+            sent = {c: m for (way, c), m in fitted.items() if way}
+            whole = EVERYBODY in sent
+            returned = {c: m for (way, c), m in fitted.items() if not way and (whole or c in sent)}
+            sent = {c: m for c, m in sent.items() if c == EVERYBODY or c in returned}
+        if not returned:
+            return
+        weights = {client: observed.weights[client] for client in returned}
+        self._store.round(observed.number, sent.get(EVERYBODY, sent), returned, weights)
 
     def _write_mean(self, observed: _Round) -> None:
         assert observed.mean is not None
@@ -194,19 +200,20 @@ class Recorder:
                 f"round {observed.number}: a mean is only a sum if one model was sent to all "
                 f"(there are {len(models)}), and known of how many it is: name the participants"
             )
-        self._settle(observed.number, [models[0], observed.mean])
-        sent, mean = (
-            self._fitted(observed.number, arrays) for arrays in (models[0], observed.mean)
-        )
+        fitted = self._fitted(observed.number, {"sent": models[0], "mean": observed.mean})
+        if len(fitted) < 2:
+            return
+        sent, mean = fitted["sent"], fitted["mean"]
         total = {
             name: count * update_of(self._payload, sent[name], array)
             for name, array in mean.items()
         }
         self._store.aggregated(observed.number, sent, total, observed.participants)
 
-    def _settle(self, number: int, messages: list[Arrays]) -> None:
-        """The first round settles which arrays all messages have, and types wide enough: a
-        federation may send float32 and be returned float64, and the wider type holds both."""
+    def _settle(self, messages: list[Arrays]) -> None:
+        """The first round in which there are such settles which arrays all messages have, and types
+        wide enough: a federation may send float32 and be returned float64, and the wider type holds
+        both."""
         if self._types is not None:
             return
         first = messages[0]
@@ -215,31 +222,29 @@ class Recorder:
             for name in first
             if all(name in m and m[name].shape == first[name].shape for m in messages)
         ]
-        if not common:
-            raise FixData(
-                f"round {number}: what was sent ({_words(first)}) and what came back "
-                f"({_words(messages[-1])}) share no array of one name and shape"
-            )
-        if left := sorted({name for m in messages for name in m} - set(common)):
-            self.note(f"Arrays that are not in every message were left out: {', '.join(left)}.")
-        wide = {name: np.result_type(*(m[name].dtype for m in messages)) for name in common}
-        self._types = {n: np.broadcast_to(np.zeros((), wide[n]), first[n].shape) for n in common}
+        if common:
+            wide = {name: np.result_type(*(m[name].dtype for m in messages)) for name in common}
+            zeros = {name: np.zeros((), wide[name]) for name in common}
+            self._types = {n: np.broadcast_to(z, first[n].shape) for n, z in zeros.items()}
 
-    def _fitted(self, number: int, arrays: Arrays) -> Arrays:
-        """The arrays that the recording holds, in its types, which never narrow."""
-        fitted = {}
-        for name, like in (self._types or {}).items():
-            array = arrays.get(name)
-            if (
-                array is None
-                or array.shape != like.shape
-                or not np.can_cast(array.dtype, like.dtype)
+    def _fitted(self, number: int, messages: Mapping[Any, Arrays]) -> dict[Any, Arrays]:
+        """Of each message the arrays that the recording holds, in its types; what does not fit is
+        left out or rounded, and a note says so."""
+        self._settle([*messages.values()])
+        types, fitted = self._types or {}, dict[Any, Arrays]()
+        beside = sorted({name for m in messages.values() for name in m} - set(types))
+        if types and beside:
+            self.note(f"Arrays that are not in every message were left out: {', '.join(beside)}.")
+        for key, arrays in messages.items():
+            if not types or any(
+                n not in arrays or arrays[n].shape != types[n].shape for n in types
             ):
-                raise FixData(
-                    f"round {number}: a message has {_words(arrays)} where the recording has "
-                    f"{_words(self._types or {})}; a recording holds one model, so begin another"
-                )
-            fitted[name] = array.astype(like.dtype, copy=False)
+                self.note(f"A message of round {number} was left out: it holds another model.")
+                continue
+            for name, like in types.items():
+                if not np.can_cast(kind := arrays[name].dtype, like.dtype):
+                    self.note(f"{name} came as {kind}, too, and was rounded to {like.dtype}.")
+            fitted[key] = {n: arrays[n].astype(a.dtype, copy=False) for n, a in types.items()}
         return fitted
 
     def _write_clear(self) -> None:
@@ -277,12 +282,6 @@ def same_arrays(one: Arrays, other: Arrays) -> bool:
             and array.tobytes() == other[name].tobytes()
         )
         for name, array in one.items()
-    )
-
-
-def _words(arrays: Arrays) -> str:
-    return ", ".join(
-        f"{name} {'x'.join(map(str, a.shape)) or 'scalar'} {a.dtype}" for name, a in arrays.items()
     )
 
 

@@ -22,9 +22,11 @@ from overheard.federation.reading import checked
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
 from overheard.programs import trusted
+from overheard.programs.families.newton import FAMILIES
 from overheard.programs.networks import DenseNetwork
 from overheard.programs.recipe import Dense, Layout, Module
 from overheard.programs.records import Encoding
+from overheard.programs.trees import read_model
 from overheard.transcript.messages import releases_arrays, returns_gradients
 from overheard.transcript.store import Recording
 
@@ -225,33 +227,75 @@ def _likely(layout: Layout) -> tuple[str, int]:
 
 
 def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[str, Federation]]:
-    """Descriptions that a recording may have, each in words: how texts may be coded and columns
-    scaled, whether the label is a class, and how it is scaled. ``given``: what is known."""
-    if releases_arrays(recording.payload):
-        raise FixConfig(f"{recording.path}: holds releases of a program that trains no network")
+    """Descriptions that a recording may have, each in words: the program, where no network is
+    trained, how texts may be coded and columns scaled, whether the label is a class, and how it is
+    scaled. ``given``: what is known."""
     layout, data = wire_layout(recording), given["data"]
-    dense = dense_of([shape for _, shape in layout])
-    if dense is None and "model" not in given:
+    trains = not releases_arrays(recording.payload)
+    dense = dense_of([shape for _, shape in layout]) if trains else None
+    if trains and dense is None and "model" not in given:
         raise FixConfig(
             f"the messages hold {layout_words(layout)}, which is more than dense layers one after "
             'the other: give the torch module that was trained, --model "package.module:function"'
         )
-    training: dict[str, Any] = {"learning_rate": 0.1}
+    training: dict[str, Any] = {"learning_rate": 0.1} if trains else {}
     if returns_gradients(recording.payload):
         training = {"learning_rate": 1.0, "algorithm": "fedsgd"}
     tasks = (data["task"],) if data.get("task") else ("classification", "regression")
-    scales = ("records", "recorded", "clients", "none")
-    ways = product(tasks, scales, (False, True), ("one_hot", "codes"), (False, True))
-    for task, scale, every, text, plain in ways:
-        if plain and task == "classification":
+    scales = ("records", "recorded", "clients", "none") if trains else ("none", "records")
+    models: list[dict[str, Any]] = [{}] if trains else list(_programs(recording))
+    ways = product(models, tasks, scales, (False, True), ("one_hot", "codes"), (False, True))
+    for model, task, scale, every, text, plain in ways:
+        if (plain and (task == "classification" or not trains)) or (every and scale == "none"):
             continue
-        model: dict[str, Any] = {"name": "logistic" if task == "classification" else "linear"}
-        if dense is not None and dense.hidden:
-            model = {"name": "mlp", "hidden": dense.hidden}
+        if trains:
+            model = {"name": "logistic" if task == "classification" else "linear"}
+            if dense is not None and dense.hidden:
+                model = {"name": "mlp", "hidden": dense.hidden}
         how = {"task": task, "scale": scale, "every": every, "text": text}
         content = {"model": model, **given, "data": {**data, **how}, "training": training}
         if plain:
             content["target"] = {"shift": 0.0, "scale": 1.0}
         how |= {"target": "as it is" if plain else False}
+        how |= {} if trains else {k: v for k, v in model.items() if isinstance(v, str | float)}
         about = ", ".join(f"{k} = {v}" for k, v in how.items() if v not in (False, "one_hot"))
         yield about, Federation.model_validate(content)
+
+
+def _programs(recording: Recording) -> Iterator[dict[str, Any]]:
+    """The [model] of programs that send what the recording holds, by their arrays."""
+    observed = [(s, b) for c in recording.clients for _, s, b in recording.releases(c)]
+    said = {name: array for _, returned in observed for name, array in returned.items()}
+    if {"gradient", "hessian"} <= said.keys():
+        names = {"coefficients": next(iter(observed[0][0]))}
+        for likelihood, place in product(FAMILIES, ("first", True, False)):
+            one = {"likelihood": likelihood, "intercept": place, "wire_names": names}
+            yield {"name": "newton", **one}
+    elif all(array.dtype == np.uint8 for array in said.values()):
+        models = [read_model(next(iter(b.values())).tobytes(), "a model") for _, b in observed]
+        grown = min(models, key=lambda model: len(model.trees))
+        count = len(grown.trees) // (grown.groups * grown.parallel)
+        whole = any(len(model.trees) > len(grown.trees) for model in models)
+        one = {"aggregation": "cyclic" if whole else "bagging", "objective": grown.objective,
+               "max_depth": max(t.depth for m in models for t in m.trees),
+               "num_parallel_tree": grown.parallel, "local_rounds": count}  # fmt: skip
+        for eta in (0.3, 0.1, 0.05, 0.01, 0.2, 0.5, 1.0):
+            yield {"name": "xgboost", "eta": eta, **one}
+    else:  # FLARE's: statistic/data set/column
+        found = [
+            (name.split("/"), name) for name in said if name.startswith(("sum/", "histogram/"))
+        ]
+        for group in dict.fromkeys(parts[1] for parts, _ in found):
+            own = [(parts, name) for parts, name in found if parts[1] == group and len(parts) == 3]
+            tables = [
+                {"kind": "sum", "of": c} if k == "sum" else {"by": [c]} for (k, _, c), _ in own
+            ]
+            kinds = ["numbers" if k == "sum" else "counts" for (k, _, _), _ in own]
+            names = {f"{k}.{kind}": own[k][1] for k, kind in enumerate(kinds)}
+            edges = {
+                parts[2]: said[f"{n}/edges"][1:-1].tolist()
+                for parts, n in own
+                if f"{n}/edges" in said
+            }
+            one = {"tables": tables, "wire_names": names, "bins": edges}
+            yield {"name": "statistics", "decimals": 4, **one}

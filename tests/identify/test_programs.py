@@ -1,0 +1,129 @@
+"""Sites like those of Flower's and FLARE's examples that train no network: `init` finds which
+program they run, whose records are whose, and what was held out, from what they sent."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import overheard
+from overheard.federation.federation import Federation
+from overheard.identify.recording import Found, identify
+from overheard.transcript.store import Recording
+
+pytestmark = pytest.mark.slow
+
+Site = tuple[np.ndarray, np.ndarray]
+
+
+def sites(path: Path, names: str = "one two", people: int = 60) -> list[Site]:
+    rng, found = np.random.default_rng(5), []
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["age", "stay", "sex", "ill", "site"])
+        for name in names.split():
+            age, stay = rng.integers(20, 90, people), np.round(rng.gamma(2, 3, people), 1)
+            sex = rng.integers(0, 2, people)
+            ill = (age / 30 + stay / 5 + sex + rng.normal(size=people) > 4).astype(int)
+            rows = np.column_stack([age, stay, sex])
+            table.writerows([*row, y, name] for row, y in zip(rows.tolist(), ill, strict=True))
+            found.append((rows, ill))
+    return found
+
+
+def found(tmp_path: Path, secret: str = "sex") -> Found:
+    data = {"source": "file", "path": str(tmp_path / "table.csv"), "client": "site"}
+    given = {"data": {**data, "target": "ill"}, "audit": {"attributes": [secret]}}
+    return identify(Recording.open(tmp_path / "run"), given, tmp_path / "work")
+
+
+def program(description: Federation) -> dict[str, Any]:
+    return description.model.model_dump()
+
+
+def newton(inputs: np.ndarray, labels: np.ndarray, model: np.ndarray) -> dict[str, np.ndarray]:
+    """As FLARE's hello-lr has it: an intercept first, whole matrices."""
+    x = np.column_stack([np.ones(len(inputs)), inputs])
+    chance = 1 / (1 + np.exp(-x @ model))
+    hessian = x.T @ np.diag((chance * (1 - chance))[:, 0]) @ x
+    return {"gradient": x.T @ (labels[:, None] - chance), "hessian": hessian}
+
+
+def test_newton(tmp_path: Path) -> None:
+    everybody, model = sites(tmp_path / "table.csv"), np.zeros((4, 1))
+    with overheard.Recorder(tmp_path / "run", "release") as recorder:
+        for number in range(2):
+            sent = model.astype(np.float32)
+            recorder.sent(number, "", {"numpy_key": sent})
+            for name, site in zip(("one", "two"), everybody, strict=True):
+                back = newton(*site, sent)
+                recorder.returned(number, name, back, len(site[1]))
+                model = model + 0.4 * np.linalg.solve(back["hessian"], back["gradient"])
+    best = found(tmp_path)
+    assert best.explained
+    assert program(best.description)["intercept"] == "first"
+    assert program(best.description)["likelihood"] == "logistic"
+    assert best.description.data.scale == "none"
+
+
+def test_trees_of_nodes_without_names(tmp_path: Path) -> None:
+    """Flower's quickstart-xgboost: rate 0.1, depth 8, a fifth held out as `datasets` does."""
+    xgboost = pytest.importorskip("xgboost")
+    everybody = sites(tmp_path / "table.csv", people=200)
+    nodes = {"18446744073709551615": everybody[1], "7": everybody[0]}
+    how = {"objective": "binary:logistic", "eta": 0.1, "max_depth": 8, "nthread": 1}
+    with overheard.Recorder(tmp_path / "run", "release") as recorder:
+        recorder.sent(1, "", {"0": np.zeros(0, np.uint8)})
+        for node, (inputs, labels) in nodes.items():
+            kept = np.random.default_rng(42).permutation(200)[40:]
+            data = xgboost.DMatrix(inputs[kept].astype(np.float32), label=labels[kept])
+            raw = xgboost.train(how, data, num_boost_round=1).save_raw("json")
+            recorder.returned(1, node, {"0": np.frombuffer(raw, np.uint8)}, 160)
+    best = found(tmp_path)
+    assert best.explained
+    held = best.description.data.held_out
+    assert held is not None
+    assert (held.by, held.share, held.seed) == ("datasets", 0.2, 42)
+    assert best.description.clients == {"18446744073709551615": "two", "7": "one"}
+    assert program(best.description)["eta"] == 0.1
+
+
+def flare(rows: np.ndarray) -> dict[str, Any]:
+    """What FLARE's statistics say of a data set called train, to four places."""
+    ends = np.linspace(0, 100, 11)
+    said: dict[str, Any] = {"mean/train/age": np.round(rows[:, 0].mean(), 4)}
+    for place, name in enumerate(["age", "stay", "sex"]):
+        said[f"sum/train/{name}"] = np.round(rows[:, place].sum(), 4)
+        said[f"histogram/train/{name}"] = np.histogram(rows[:, place], ends)[0]
+        said[f"histogram/train/{name}/edges"] = ends
+    return {name: np.asarray(value) for name, value in said.items()}
+
+
+def altered(rows: np.ndarray) -> np.ndarray:
+    return rows + (np.arange(len(rows)) == 3)[:, None]
+
+
+@pytest.mark.parametrize(("change", "fits"), [(np.array, True), (altered, False)])
+def test_statistics_of_a_sample(
+    tmp_path: Path, change: Callable[[np.ndarray], np.ndarray], fits: bool
+) -> None:
+    """hello-tabular-stats: of each table 80%, as a frame of pandas draws them; nobody says how
+    many. Sites with a record that is other than the table's are not called explained."""
+    with overheard.Recorder(tmp_path / "run", "release") as recorder:
+        recorder.sent(0, "", {"nothing": np.zeros(0, np.uint8)})
+        for name, (rows, _) in zip(("one", "two"), sites(tmp_path / "table.csv"), strict=True):
+            drawn = np.random.RandomState(200).choice(60, size=48, replace=False)
+            recorder.returned(0, name, flare(change(rows[drawn])))
+    best = found(tmp_path)
+    assert best.explained is fits
+    if fits:
+        held = best.description.data.held_out
+        assert held is not None
+        assert (held.by, held.share, held.seed) == ("pandas", 0.2, 200)
+        tables = program(best.description)["tables"]
+        assert {t["of"] for t in tables if t["kind"] == "sum"} == {"age", "stay", "sex"}
