@@ -12,7 +12,12 @@ from generated import tumours, visits
 
 from overheard.attacks.attribute import CandidateDecode, pool_candidates
 from overheard.attacks.client import client_of, rounding
-from overheard.attacks.one_step import inner_products, network_measurement
+from overheard.attacks.one_step import (
+    OneStepOptions,
+    decode_one_step,
+    inner_products,
+    network_measurement,
+)
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, last_layer_variances
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.federation.secrets import pool_of
@@ -69,6 +74,19 @@ def test_members_and_their_attribute_from_one_update(pooled):
         assert "flag" not in guess.diagnostics
 
 
+def test_the_answer_of_inner_products_is_that_of_rows(pooled):
+    """The twin writes the gradients out; of a wrong update both say that nothing explains it."""
+    view, _, _ = asked(pooled())
+    client, rng = client_of(view, *pool_candidates(view)), np.random.default_rng(0)
+    quick = decode_one_step(client, rng, OneStepOptions(few_numbers=0))
+    slow = decode_one_step(client, rng, OneStepOptions(few_numbers=10**9))
+    np.testing.assert_allclose(quick.probabilities, slow.probabilities, atol=1e-6)
+    link = client.messages
+    moved = link.returned + 0.1 * rng.normal(size=link.returned.shape).astype(link.returned.dtype)
+    wrong = client.hearing(dataclasses.replace(link, returned=moved))
+    assert decode_one_step(wrong, rng, OneStepOptions(few_numbers=0)).flag
+
+
 def test_inner_products_say_what_rows_say(pooled, rng):
     """Each sums gradients over the members and counts them: the same sums of squares are left."""
     view, _, _ = asked(pooled())
@@ -80,7 +98,8 @@ def test_inner_products_say_what_rows_say(pooled, rng):
     noise = rounding(link)[0] * members / recipe.learning_rate
     total = link.updates()[0] * members / recipe.learning_rate
     rows = network_measurement(client, 1)
-    products = inner_products(recipe, theta[None], total[None], noise[None], client.encoded)
+    shown = inner_products(recipe, theta[None], total[None], noise[None], client.encoded)
+    products = shown.measurement()
     for _ in range(5):
         answer = rng.dirichlet(np.ones(3), size=len(labels))
         gap = total - np.tensordot(answer[:, 1:], naive, 2)

@@ -53,6 +53,21 @@ def test_dependent_candidates_are_those_of_an_exhaustive_search(rng, groups):
     assert linear_solve(from_rows(features[:, :, :9], total[:9], 1e-6), groups) is None
 
 
+def test_open_records_are_solved_for_given_the_decided_ones(rng):
+    """Fewer equations than unknowns, some records loud: no doubt is left, and all are right."""
+    loud = np.where(rng.random(60) < 0.5, 30.0, 1.0)[:, None, None]
+    features, truth = loud * rng.normal(size=(60, 2, 56)), rng.integers(0, 2, 60)
+    total = features[np.arange(60), truth].sum(axis=0)
+    found = linear_solve(from_rows(features, total, 1e-3), np.arange(60))
+    assert found is not None
+    assert found.iterations > 1
+    assert found.rank == 56
+    assert np.array_equal(found.guess, truth)
+    alike = features / loud
+    few = from_rows(alike[:, :, :40], alike[np.arange(60), truth, :40].sum(axis=0), 1e-3)
+    assert linear_solve(few, np.arange(60)) is None
+
+
 def test_counts_that_are_not_clear_of_the_noise_are_no_solution(rng):
     """Of noise as loud as a record, and of a total that would need minus three of four records."""
     groups, rows = np.repeat(np.arange(10), 4), rng.normal(size=(10, 1, 200))

@@ -9,9 +9,9 @@ nothing. `measure` writes that as a `Measurement` in the cheapest form that serv
   (decoders.md section 2.1); two messages tell all that there is to know;
 - **logistic or softmax regression**: a record's gradient is its residual times its input, so that
   the residuals of all rounds span a few dozen curves in time (`overheard.decoding.rounds`);
-- **any other network**: with few parameters the gradients are rows; with many, or where that is
-  sharp enough already, only their inner products are made (`GradientRows` needs no gradient of
-  dense layers for these);
+- **any other network**: inner products of the gradients are all that is made, if what they say
+  leaves no doubt and explains every number (`GradientRows` needs no gradient of dense layers for
+  these); otherwise the gradients are rows, if there is room for them;
 - **very many records**: the first layer's equations alone, in chunks, without a Gram matrix.
 
 `decode_one_step` solves it: one round first, more only while the answer is not proven. Clipping
@@ -41,7 +41,7 @@ from overheard.attacks.client import (
 )
 from overheard.decoding.calibration import judged
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
-from overheard.decoding.max_entropy import Posterior, max_entropy
+from overheard.decoding.max_entropy import Posterior, fits, max_entropy
 from overheard.decoding.measurement import (
     BLOCK,
     NUMBERS,
@@ -61,7 +61,7 @@ from overheard.decoding.rounds import (
     moments_of_secret,
     statistics,
 )
-from overheard.decoding.ties import decode_tied
+from overheard.decoding.ties import decode_tied, solve_gram
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.gradient_rows import Differences, GradientRows, Outer, add_products
 from overheard.programs.linearise import Encoded
@@ -86,8 +86,10 @@ class OneStepOptions:
         wrong description leaves is orders of magnitude more.
     count_sd: how exactly the number of members is known, in records.
     few_numbers: of rows, which then cost next to nothing.
-    even, sharp: ratio of largest to smallest noise of a round's rows that counts as even, and least
-        singular value in noise units, from which weighting each row adds nothing.
+    even: ratio of largest to smallest noise of a round's rows up to which their inner products tell
+        as much as the rows.
+    louder: variance of the noise, in units of the stated one, at which inner products alone must
+        leave no doubt: what they say is then held against the stated noise, number by number.
     scaled_rounds: in which scales are looked for (spread evenly).
     passes: of scale and secret in turn, where equations are few.
     halved: an update was scaled if what no candidates explain falls at least so far.
@@ -96,9 +98,9 @@ class OneStepOptions:
     rounds: int = 100
     fitting: float = 100.0
     count_sd: float = 0.01
-    few_numbers: int = 1_000_000
+    few_numbers: int = 100_000
     even: float = 1.5
-    sharp: float = 30.0
+    louder: float = 1.5
     scaled_rounds: int = 8
     passes: int = 4
     halved: float = 0.5
@@ -128,8 +130,9 @@ def decode_one_step(
     observed = len(client.messages)
     compressed = has_moments(client) or is_single_layer(client)
     for rounds in (1, options.rounds) if observed > 1 and not compressed else (options.rounds,):
-        found = _decoded(client, rounds, options)
-        if found.posterior.method in PROVEN:
+        quick = None if compressed else _proven(client, rounds, options)
+        found = quick or _decoded(client, rounds, options)
+        if quick or found.posterior.method in PROVEN:
             break
     posterior, notes = found.posterior, {**found.notes, "misfit": found.misfit}
     if not compressed:
@@ -202,6 +205,33 @@ def _decoded(client: Client, rounds: int, options: OneStepOptions) -> Found:
     return Found(client, posterior, left, notes)
 
 
+def _proven(client: Client, rounds: int, options: OneStepOptions) -> Found | None:
+    """The answer of inner products alone, if it leaves no doubt and explains every number that was
+    observed; None where few numbers are no work, or scales are to be found first."""
+    recipe, candidates = client.recipe, client.encoded
+    thetas, updates, noise = _observed(client, rounds)
+    few = candidates.unknowns * thetas.size <= options.few_numbers
+    short = few or 2 * thetas.size < candidates.unknowns
+    if short or client.messages.sparse or client.may_be_clipped:
+        return None
+    loudest = noise.max(axis=1, keepdims=True) * np.sqrt(options.louder)
+    products = inner_products(recipe, thetas, updates, loudest, candidates)
+    solved = solve_gram(products.gram, products.told, client.ties, client.prior)
+    if solved is None:
+        return None
+    posterior, shares = solved
+    chi2, equations = 0.0, products.equations
+    for theta, update, sd in zip(thetas, updates, noise, strict=True):
+        chi2 += float(np.square((update - _expected(client, theta, shares)) / sd).sum())
+    if not candidates.present.all():
+        missing = candidates.members - shares[:, candidates.present].sum()
+        chi2 += float(missing / options.count_sd) ** 2
+    if not fits(chi2, equations):
+        return None
+    mean_square = chi2 / equations
+    return Found(client, replace(posterior, chi2_per_equation=mean_square), mean_square, {})
+
+
 def _strange(measurement: Measurement, options: OneStepOptions) -> bool:
     """Is there more that no candidates explain than rounding and the noise that is known?"""
     return measurement.residual_dof >= SPARE and measurement.misfit > options.fitting
@@ -235,27 +265,30 @@ def network_measurement(
     """The measurement of any network. Of records that may be absent the number of those present is
     one more equation: the client reported it. scales: by what each of the rounds used was
     multiplied before it was sent (None: by one)."""
-    link, recipe, candidates = client.messages, client.recipe, client.encoded
-    used = spread(len(link), rounds)
-    scale = candidates.members / rate_of(link, recipe)
+    recipe, candidates = client.recipe, client.encoded
+    thetas, updates, noise = _observed(client, rounds)
+    if scales is not None:
+        updates, noise = updates / scales[:, None], noise / scales[:, None]
+    if client.messages.sparse:
+        return _rows(recipe, thetas, updates, noise, candidates, updates != 0)
+    numbers = candidates.unknowns * thetas.size
+    even = (noise.max(axis=1) <= options.even * noise.min(axis=1)).all()
+    short = even and thetas.size > candidates.unknowns and numbers > options.few_numbers
+    if numbers > NUMBERS or short:
+        return inner_products(recipe, thetas, updates, noise, candidates).measurement()
+    return _rows(recipe, thetas, updates, noise, candidates)
+
+
+def _observed(client: Client, rounds: int) -> tuple[Array, Array, Array]:
+    """Models (T, P) of so many rounds, sums of gradients at them, and the noise of these."""
+    link, used = client.messages, spread(len(client.messages), rounds)
+    scale = client.encoded.members / rate_of(link, client.recipe)
     # how a gradient was rounded is judged by all rounds, so those are kept
     observed = link if link.gradients else link.only(used)
     updates, noise = observed.updates() * scale, rounding(observed) * scale
     if len(observed) > len(used):
         updates, noise = updates[used], noise[used]
-    if scales is not None:
-        updates, noise = updates / scales[:, None], noise / scales[:, None]
-    thetas = link.sent[used].astype(np.float64)
-    unknowns = candidates.unknowns
-    numbers = unknowns * thetas.size
-    if link.sparse:
-        return _rows(recipe, thetas, updates, noise, candidates, updates != 0)
-    if numbers > options.few_numbers and (thetas.size > unknowns or numbers > NUMBERS):
-        products = inner_products(recipe, thetas, updates, noise, candidates)
-        even = (noise.max(axis=1) <= options.even * noise.min(axis=1)).all()
-        if numbers > NUMBERS or even or products.least >= options.sharp:
-            return products
-    return _rows(recipe, thetas, updates, noise, candidates)
+    return link.sent[used].astype(np.float64), updates, noise
 
 
 class _At(NamedTuple):
@@ -318,6 +351,25 @@ def _rows(
     )
 
 
+class Products(NamedTuple):
+    """Whitened inner products: of all differences with one another (m, K - 1, m, K - 1), and with
+    what the first candidates leave (m, K - 1); the square of that; the number of equations."""
+
+    gram: Array
+    told: Array
+    energy: float
+    equations: int
+
+    def measurement(self) -> Measurement:
+        """Their measurement, and what the differences cannot explain."""
+        gram, candidates = self.gram.reshape(self.told.size, -1), self.told.shape[1] + 1
+        made = from_gram(gram, self.told.ravel(), 1.0, candidates=candidates)
+        # a difference of sums, so never quite negative
+        left_over = max(self.energy - float(made.total @ made.total), 0.0)
+        spare = self.equations - made.rank
+        return replace(made, residual_dof=spare, residual_ss=left_over) if spare > 0 else made
+
+
 def inner_products(
     recipe: Recipe,
     thetas: Array,
@@ -325,18 +377,18 @@ def inner_products(
     noise: Array,
     candidates: Encoded,
     weights: Array | None = None,
-) -> Measurement:
-    """The measurement from sums (T, P) of gradients at models (T, P), without the gradients.
+) -> Products:
+    """Of sums (T, P) of gradients at models (T, P), without the gradients.
 
     Rounds are weighted by their own noise (T, P), so that the sum of Gram matrices has unit noise.
     weights: (T, m), how often a record's gradient counts (None: once).
     """
     values, people, _ = candidates.inputs.shape
-    unknowns, counted = candidates.unknowns, int(not candidates.present[0])
+    counted = int(not candidates.present[0])
     number_of = candidates.members * counted / DEFAULT.count_sd
     # record-major: the K - 1 differences of a record stand side by side
-    products = np.full((people, values - 1, people, values - 1), counted * DEFAULT.count_sd**-2)
-    projections = np.full((people, values - 1), number_of / DEFAULT.count_sd)
+    gram = np.full((people, values - 1, people, values - 1), counted * DEFAULT.count_sd**-2)
+    told = np.full((people, values - 1), number_of / DEFAULT.count_sd)
     energy = number_of**2
     for number, (theta, update, sd) in enumerate(zip(thetas, updates, noise, strict=True)):
         precision = float(1 / np.mean(sd**2))
@@ -344,17 +396,9 @@ def inner_products(
         energy += precision * float(at.left @ at.left)
         blocks = at.base.blocks(at.left)
         for a, one in enumerate(at.others):
-            projections[:, a] += precision * one.project(blocks)
-        add_products(at.others, precision, products)
-    measurement = from_gram(
-        products.reshape(unknowns, unknowns), projections.ravel(), 1.0, candidates=values
-    )
-    spare = thetas.size + counted - measurement.rank
-    if spare <= 0:
-        return measurement
-    # what the differences cannot explain; a difference of sums, so never quite negative
-    left_over = max(energy - float(measurement.total @ measurement.total), 0.0)
-    return replace(measurement, residual_dof=spare, residual_ss=left_over)
+            told[:, a] += precision * one.project(blocks)
+        add_products(at.others, precision, gram)
+    return Products(gram, told, energy, thetas.size + counted)
 
 
 def is_single_layer(client: Client) -> bool:
@@ -489,14 +533,22 @@ def _unscaled(client: Client, options: OneStepOptions) -> tuple[Measurement, flo
 
 def _lengths(client: Client, probabilities: Array) -> Array:
     """How long every update (T,) is along the one that is expected, in units of that one."""
-    link, recipe, candidates = client.messages, client.recipe, client.encoded
-    made = []
+    link, made = client.messages, []
+    rate = rate_of(link, client.recipe) / client.encoded.members
     for theta, update in zip(link.sent.astype(np.float64), link.updates(), strict=True):
-        each = zip(candidates.inputs, candidates.labels, probabilities.T, strict=True)
-        sums = [client_rows(recipe, theta, x, y).scaled(p).total() for x, y, p in each]
-        expected = np.sum(sums, axis=0) * rate_of(link, recipe) / candidates.members
+        expected = _expected(client, theta, probabilities) * rate
         made.append(update @ expected / max(expected @ expected, 1e-300))
     return np.maximum(made, 1e-6)
+
+
+def _expected(client: Client, theta: Array, shares: Array) -> Array:
+    """The sum of gradients (P,) at a model, of records that are each candidate so far (m, K)."""
+    candidates, sums = client.encoded, []
+    for k in np.flatnonzero(candidates.present & (shares > 0).any(axis=0)):
+        some = shares[:, k] > 0
+        x, y = candidates.inputs[k, some], candidates.labels[k, some]
+        sums.append(client_rows(client.recipe, theta, x, y).scaled(shares[some, k]).total())
+    return np.asarray(np.sum(sums, axis=0))
 
 
 def _very_many(client: Client) -> bool:

@@ -220,7 +220,7 @@ class Summed:
     def measured(self, totals: Array, noise: Array) -> Measurement:
         """The values, as these sums measure them."""
         known = self.candidates, self.weights
-        return inner_products(self.recipe, self.thetas, totals, noise, *known)
+        return inner_products(self.recipe, self.thetas, totals, noise, *known).measurement()
 
     def found(self, totals: Array, noise: Array) -> Posterior:
         """The values, as these sums tell them."""

@@ -57,9 +57,6 @@ FLOOR = 0.02
 GRAM_CONDITION = 1e12
 """Largest condition number of a Gram matrix whose eigenvectors are trusted."""
 
-WELL_CONDITIONED = 1e8
-"""Up to this condition number a Gram matrix needs no eigenvectors: a Cholesky factor will do."""
-
 _EPS = float(np.finfo(np.float64).eps)
 _SLOPPY = 8 * _EPS  # rounding of a sum and of the rotations that follow, relative to its terms
 
@@ -121,13 +118,6 @@ class Measurement:
     def differences(self) -> Array:
         """Features as a matrix (m (K - 1), r), record-major, candidate 0 left out."""
         return self.features[:, 1:].reshape(self.unknowns, self.rank)
-
-    @property
-    def least(self) -> float:
-        """The least singular value in noise units; 0 where an unknown is not seen at all."""
-        if self.unresolved or self.rank < self.unknowns:
-            return 0.0
-        return float(np.sqrt(np.einsum("ikr,ikr->r", self.features, self.features).min()))
 
     def inflated(self, factor: float) -> Measurement:
         """The same measurement under noise whose standard deviation is ``factor`` times larger."""
@@ -227,20 +217,9 @@ def from_gram(
 
 def _root(gram: Array, projections: Array, least: float) -> tuple[Array, Array, int]:
     """A root R (n, r) with R R' = gram in the directions whose singular values lie above
-    ``least``, the total (r,) in these, and how many directions were lost to rounding.
-
-    Where all lie above it, and far above rounding, nothing is to be left out, and any root is the
-    same measurement: a Cholesky factor costs a tenth of eigenvectors.
-    """
-    top = float(np.abs(gram).sum(axis=0).max())
-    shifted = gram - max(least**2, top / WELL_CONDITIONED) * np.eye(len(gram))
-    try:
-        linalg.cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
-        root = linalg.cholesky(gram, lower=True, check_finite=False)
-        return root, linalg.solve_triangular(root, projections, lower=True), 0
-    except linalg.LinAlgError:
-        # divide and conquer: crowded spectra, as these are, take the default five times longer
-        eigenvalues, vectors = linalg.eigh(gram, driver="evd", check_finite=False)
+    ``least``, the total (r,) in these, and how many directions were lost to rounding."""
+    # divide and conquer: crowded spectra, as these are, take the default five times longer
+    eigenvalues, vectors = linalg.eigh(gram, driver="evd", check_finite=False)
     eigenvalues, vectors = eigenvalues[::-1], vectors[:, ::-1]
     top = max(float(eigenvalues[0]), 0.0)
     if eigenvalues[-1] < -1e-8 * top:

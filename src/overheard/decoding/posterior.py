@@ -52,9 +52,6 @@ POOR_FIT = "poor fit: no values explain the updates; recipe, model or records ma
 UNSOLVED = "not solved: the search for the probabilities did not come to rest"
 NOT_UNIQUE = "not unique: other values explain the updates as well"
 
-CERTAIN = 1e-6
-"""A linear solve is an answer where every record's best candidate leaves at most this doubt."""
-
 
 @dataclass(frozen=True)
 class EPOptions:
@@ -249,10 +246,7 @@ def _conditioned(
         mean_square = measurement.chi2_per_equation(best)
     else:
         p, mean_square = found.probabilities, (found.residual + found.absorbed) / measurement.rank
-    # every record certain by the first cavity, and confirmed: one linear solve
-    solved = settled and sweeps == 1 and not len(free)
-    method = "linear_solve" if solved else "expectation_propagation"
-    unknowns = count_unknowns(prior)
+    method, unknowns = "expectation_propagation", count_unknowns(prior)
     return Posterior(p, mean_square, measurement.rank, unknowns, sweeps, settled, method, flag)
 
 
@@ -266,8 +260,7 @@ def sweeps_of(
         features = np.ascontiguousarray(np.linalg.pinv(points) @ measurement.features)
     strength = np.sqrt(np.einsum("mcr,mcr->r", features, features))
     top = float(strength.max())
-    solvable = points is None and measurement.rank >= count_unknowns(prior)
-    clip = top if solvable else min(options.clip, top)
+    clip = min(options.clip, top)
     tied = indistinguishable(measurement, prior) if points is None else np.zeros(len(prior), bool)
     precision, shift = moment_sites(prior, points)
     p, kept = prior, None
@@ -290,14 +283,10 @@ def sweeps_of(
         rested = change < options.tolerance and (
             clip >= top or float((sure < options.decided).mean()) >= options.enough
         )
-        solved = count == 1 and solvable and float(sure.max()) <= CERTAIN
-        if (rested or solved) and fits(residual, equations):
+        if rested and fits(residual, equations):
             return Sweeps(p, residual, absorbed, count, True)
         if clip < top and residual + absorbed <= equations + np.sqrt(2.0 * equations):
             kept = Sweeps(p, residual, absorbed, count, True)
-        if count == 1 and solvable:
-            clip, p = min(options.clip, top), prior  # one solve does not do: anneal
-            continue
         if rested:
             break
         site, site_shift = match(p, *cavity, points, options.min_precision)

@@ -5,7 +5,7 @@ records tells how many of them have each value and never which ones. Such a tie 
 count per value instead of one indicator per record. Its prior mean is ``g p`` and its covariance
 ``g (diag(p) - p p')`` for ``g`` records of prior ``p``, so the linear solve of a Gaussian posterior
 carries over: :func:`linear_solve`, the cheapest method that may suffice. It is an answer where it
-leaves no doubt.
+leaves no doubt. :func:`solve_gram` is all that it needs of equations: their inner products.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
+from scipy.linalg import lapack
 
-from overheard.decoding.gaussian import cavities, moment_sites, tilt
+from overheard.decoding.gaussian import moment_sites, tilt
 from overheard.decoding.max_entropy import PRECISION, Posterior, check_prior, count_unknowns, fits
 from overheard.decoding.measurement import Measurement
-from overheard.decoding.posterior import CERTAIN, believable, decode
+from overheard.decoding.posterior import believable, decode
 
 Array = NDArray[np.float64]
 Groups = NDArray[np.intp]
 
+CERTAIN = 1e-6
+"""A linear solve is an answer where every record's best candidate leaves at most this doubt."""
 MOST_MULTISETS = 100_000
 """Of candidates among records alike, that are listed; where there are more, `decode` answers."""
 
@@ -55,27 +58,97 @@ def decode_tied(measurement: Measurement, groups: Groups, prior: Any = None) -> 
 
 
 def linear_solve(measurement: Measurement, groups: Groups, prior: Any = None) -> Posterior | None:
-    """One Gaussian posterior, rounded to whole counts; None unless it leaves no doubt.
+    """The answer of `solve_gram`, if no record is in doubt and it explains the total.
 
     It needs equations enough for the dimensions that the distinct records' candidates span. Those
     may be fewer than the free indicators: with one output the gradients of (value, class) pairs are
     multiples of one vector a value, and two numbers a record decide among four points of a plane.
-    Method "linear_solve", or "counts" where there are ties.
     """
-    p0 = check_prior(prior, measurement.records, measurement.candidates)
-    if not measurement.rank:
+    shape = (measurement.records, measurement.candidates - 1)
+    if 2 * measurement.rank < (groups.max() + 1) * shape[1]:
         return None
-    first, sizes = np.unique(groups, return_index=True)[1], np.bincount(groups)
     trusted = believable(measurement).capped(PRECISION)
-    features, p = trusted.features[first], p0[first]
+    rows = trusted.differences
+    gram, told = (rows @ rows.T).reshape(shape * 2), (rows @ trusted.total).reshape(shape)
+    solved = solve_gram(gram, told, groups, prior)
+    if solved is None:
+        return None
+    posterior, shares = solved
+    left = trusted.total - np.tensordot(shares, trusted.features, 2)
+    chi2, equations = float(left @ left) + trusted.residual_ss, trusted.rank + trusted.residual_dof
+    if not fits(chi2, equations):
+        return None
+    return replace(posterior, chi2_per_equation=chi2 / equations, rank=measurement.rank)
+
+
+def solve_gram(
+    gram: Array, told: Array, groups: Groups, prior: Any = None
+) -> tuple[Posterior, Array] | None:
+    """Gaussian posteriors rounded to whole counts: of all records, then of those that are still
+    open, given the others, and so on; None where a solve leaves most of its records in doubt.
+
+    gram: (m, K - 1, m, K - 1), inner products of the whitened differences; told: (m, K - 1), theirs
+    with what candidate 0 of every record leaves of the total. With the posterior come the whole
+    counts as shares (m, K), to be held against the equations, which inner products cannot be.
+
+    A solve is a Cholesky factor of the Gram matrix plus the prior's precision, which is 4 or more,
+    so that rounding matters little even at a condition of 1e12. ``rank`` counts the unknowns of
+    which the equations tell more than the prior does. Method "linear_solve", or "counts" where
+    there are ties.
+    """
+    p0 = check_prior(prior, len(told), told.shape[1] + 1)
+    first, sizes = np.unique(groups, return_index=True)[1], np.bincount(groups)
+    method = "linear_solve" if len(first) == len(groups) else "counts"
+    if method == "linear_solve":
+        groups = first = np.arange(len(groups))
+    else:
+        gram = gram[first][:, :, first]
+    told, p = told[first], p0[first]
     sites, shift = moment_sites(p)
     sites = sites / sizes[:, None, None]
-    precision, shift = cavities(features[:, 1:], trusted.total, sites, shift)
+    counts, rank, solves, open_ = np.zeros_like(p), 0.0, 0, np.arange(len(first))
+    while len(open_):
+        solved = _solved(gram, told, sites[open_], shift[open_])
+        if solved is None:
+            return None
+        spread, mean = solved
+        precision = np.linalg.inv(spread)
+        cavity = precision - sites[open_], np.einsum("nab,nb->na", precision, mean) - shift[open_]
+        counts[open_], doubt = _rounded(p[open_], sizes[open_], *cavity)
+        if not solves:
+            rank = told.size - float(np.einsum("nab,nab->", sites, spread))
+        known, solves = doubt <= CERTAIN, solves + 1
+        if 3 * known.sum() < len(open_):
+            return None
+        told = told - np.tensordot(gram[:, :, known], counts[open_[known], 1:].round(), 2)
+        told, gram, open_ = told[~known], gram[~known][:, :, ~known], open_[~known]
+    shares, whole = (one[groups] / sizes[groups, None] for one in (counts, counts.round()))
+    unknowns = count_unknowns(p0)
+    return Posterior(shares, 0.0, round(rank), unknowns, solves, True, method), whole
+
+
+def _solved(gram: Array, told: Array, sites: Array, shift: Array) -> tuple[Array, Array] | None:
+    """Covariance (n, c, c) of each record's Gaussian posterior, and its mean (n, c)."""
+    n, free = told.shape
+    system = gram.copy()
+    system[np.arange(n), :, np.arange(n)] += sites
+    flat = system.reshape(told.size, -1).T  # symmetric, and in place for LAPACK
+    root, failed = lapack.dpotrf(flat, lower=1, overwrite_a=1)
+    if failed:
+        return None
+    mean = lapack.dpotrs(root, (told + shift).ravel(), lower=1)[0]
+    inverse = lapack.dtrtri(root, lower=1, overwrite_c=1)[0].T.reshape(n, free, -1)
+    return np.einsum("nar,nbr->nab", inverse, inverse), mean.reshape(n, free)
+
+
+def _rounded(p: Array, sizes: Groups, precision: Array, shift: Array) -> tuple[Array, Array]:
+    """How many records of each group have each value, from cavities, and how doubtful that is."""
     counts = tilt(p, precision, shift)
     doubt = 1.0 - counts.max(axis=1)
     for group in np.flatnonzero(sizes > 1):
         if comb(p.shape[1] + int(sizes[group]) - 1, int(sizes[group])) > MOST_MULTISETS:
-            return None
+            doubt[group] = 1.0
+            continue
         chosen = combinations_with_replacement(range(p.shape[1]), sizes[group])
         listed = (np.array(list(chosen))[:, :, None] == np.arange(p.shape[1])).sum(axis=1)
         free = listed[:, 1:]
@@ -84,13 +157,7 @@ def linear_solve(measurement: Measurement, groups: Groups, prior: Any = None) ->
         logits -= 0.5 * np.einsum("na,ab,nb->n", free, precision[group], free)
         chances = special.softmax(logits)
         counts[group], doubt[group] = chances @ listed, 1.0 - chances.max()
-    left = trusted.total - np.tensordot(counts.round(), features, 2)
-    chi2, equations = float(left @ left) + trusted.residual_ss, trusted.rank + trusted.residual_dof
-    if doubt.max() > CERTAIN or not fits(chi2, equations):
-        return None
-    method = "linear_solve" if len(first) == len(groups) else "counts"
-    shares, unknowns = (counts / sizes[:, None])[groups], count_unknowns(p0)
-    return Posterior(shares, chi2 / equations, measurement.rank, unknowns, 1, True, method)
+    return counts, doubt
 
 
 def group_means(probabilities: Array, groups: Groups) -> Array:
