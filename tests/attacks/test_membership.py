@@ -76,7 +76,7 @@ def test_members_and_their_attribute_from_one_update(pooled):
 
 def test_the_answer_of_inner_products_is_that_of_rows(pooled):
     """The twin writes the gradients out; of a wrong update both say that nothing explains it."""
-    view = asked(pooled())[0]
+    view, _, _ = asked(pooled())
     client, rng = client_of(view, *pool_candidates(view)), np.random.default_rng(0)
     quick = decode_one_step(client, rng, OneStepOptions(few_numbers=0))
     slow = decode_one_step(client, rng, OneStepOptions(few_numbers=10**9))
