@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 import overheard
+from overheard.errors import FixConfig
 from overheard.federation.federation import Federation
+from overheard.federation.plan import load_data
 from overheard.identify.recording import Found, identify
+from overheard.recorders.describe import settled
 from overheard.transcript.store import Recording
 
 pytestmark = pytest.mark.slow
@@ -127,3 +130,29 @@ def test_statistics_of_a_sample(
         assert (held.by, held.share, held.seed) == ("pandas", 0.2, 200)
         tables = program(best.description)["tables"]
         assert {t["of"] for t in tables if t["kind"] == "sum"} == {"age", "stay", "sex"}
+
+
+def test_a_number_that_is_secret_stays_one_input(tmp_path: Path) -> None:
+    """The app did not know that anybody would ask about it."""
+    (tmp_path / "table.csv").write_text(
+        "site,stage,age,ill\n" + "".join(f"one,{k % 4},{30 + k},{k % 2}\n" for k in range(12))
+    )
+    with overheard.Recorder(tmp_path / "run") as recorder:
+        model = {"weight": np.zeros((1, 2), np.float32), "bias": np.zeros(1, np.float32)}
+        recorder.sent(0, "", model)
+        recorder.returned(0, "one", model)
+    data = {"source": "file", "path": str(tmp_path / "table.csv"), "client": "site"}
+    data |= {"target": "ill", "task": "classification"}
+    content = {"data": data, "model": {"name": "logistic"}, "training": {"learning_rate": 0.1}}
+    description = Federation.model_validate({**content, "audit": {"attributes": ["stage"]}})
+    how = Recording.open(tmp_path / "run"), description, load_data(description)
+    assert settled(*how)[1].recipe.encoding.width == 2
+
+
+def test_sums_alone_are_refused_with_the_reason(tmp_path: Path) -> None:
+    sites(tmp_path / "table.csv")
+    with overheard.Recorder(tmp_path / "run") as recorder:
+        recorder.sent(0, "", {"w": np.zeros((2, 3)), "b": np.zeros(2)})
+        recorder.aggregated(0, {"w": np.ones((2, 3)), "b": np.ones(2)}, ["one", "two"])
+    with pytest.raises(FixConfig, match=r"holds sums of clients.*--threat secure-server"):
+        found(tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +35,8 @@ class HeldOut(Spec):
         tests = int(np.ceil(self.share * records))
         if self.by == "order":
             return np.arange(records - tests)
-        if self.by == "datasets":
-            return np.random.default_rng(self.seed).permutation(records)[tests:]
-        order = np.random.RandomState(self.seed).permutation(records)
+        drawn: Any = np.random.default_rng if self.by == "datasets" else np.random.RandomState
+        order: NDArray[np.int64] = drawn(self.seed).permutation(records)
         return order[: round((1 - self.share) * records)] if self.by == "pandas" else order[tests:]
 
 

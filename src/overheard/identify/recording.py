@@ -9,10 +9,10 @@ lists.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -153,6 +153,12 @@ def identify(
     sizes = {c: len(records) for c, records in dataset.by_client().items()}
     reported = {c: e.weights.get(c, np.nan) for e in recording.rounds
                 for way, c in e.spans if way == "returned"}  # fmt: skip
+    if not reported:
+        raise FixConfig(
+            f"{recording.path}: holds sums of clients and no client's own message, so how each "
+            "trained is not found by replay: fill in what `overheard init` writes without --data, "
+            "and audit with --threat secure-server"
+        )
     asked, named = Asked(recording, dataset, given, trust_code), dict(given.get("clients", {}))
     unknown = not named and not set(reported) & set(sizes)
     if unknown and len(reported) <= len(sizes) <= options.pairs / len(reported):
@@ -192,15 +198,14 @@ def identify(
     return Found(tuple(ranking), _winner(best), fits)
 
 
-@dataclass(frozen=True)
-class Answered:
+class Answered(NamedTuple):
     """A program, how far its answers are from the messages (0 but for rounding), and whose records
     are nearest to each client's."""
 
     words: str
     description: Federation
-    residual: float = np.inf
-    who: Mapping[str, str] = field(default_factory=dict)
+    residual: float
+    who: Mapping[str, str]
     evidence: float = 0.0
 
 
@@ -230,32 +235,29 @@ def _program(asked: Asked, splits: Sequence[HeldOut | None], named: Mapping[str,
         who = {clients[r]: list(records)[c] for r, c in zip(rows, columns, strict=True)}
         return Answered(about, description, float(off[rows, columns].max()), who)
 
-    best, refused = None, None
-    for split in splits:
-        for about, description in possible(recording, asked.saying(split, named).given):
+    tried: list[Answered] = []
+    refused: list[Exception] = []
+    for given in (asked.saying(split, named).given for split in splits):
+        for about, description in possible(recording, given):
             try:
-                one = answered(about, description, recording.clients[:1], 1)
+                tried.append(answered(about, description, recording.clients[:1], 1))
             except (OverheardError, ArithmeticError) as error:
-                refused = error
-                continue
-            best = one if best is None or one.residual < best.residual else best
-            if not best.residual:
+                refused.append(error)
+            if tried and not tried[-1].residual:
                 break
-        if best and not best.residual:
+        if tried and not tried[-1].residual:
             break
-    if best is None:
-        raise refused or FixConfig(
-            f"{recording.path}: no program that is known sends such messages"
-        )
+    if not tried:
+        unknown_kind = FixConfig(f"{recording.path}: no program that is known sends such messages")
+        raise next(iter(refused), unknown_kind)
+    best = min(tried, key=lambda one: one.residual)
     best = answered(best.words, best.description, recording.clients, 8)
+    found = best.description
     if unknown:
-        best = replace(
-            best, description=best.description.model_copy(update={"clients": dict(best.who)})
-        )
-    known = _described(asked, best.description, work / "known")
-    ready = asked.settled(best.description)
+        found = found.model_copy(update={"clients": dict(best.who)})
+    known, ready = _described(asked, found, work / "known"), asked.settled(found)
     fits = replays(known, ready.told, ready.clients, list(best.who.values()))
-    return Found((best,), best.description, fits)
+    return Found((best,), found, fits)
 
 
 def _described(asked: Asked, description: Federation, work: Path) -> Recording:

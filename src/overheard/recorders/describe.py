@@ -129,6 +129,8 @@ def settled(
     names, trained = _who_trained(recording, description, dataset)
     # clients that were never recorded have a part in the scales that all of them share
     shared = trained if description.data.scale == "recorded" else dataset
+    # a number is one input, as it was before anybody asked about it
+    shared = replace(shared, ordinal=frozenset(shared.records.columns))
     asked, layout = description.model, recording.rounds[0].layout
     if not isinstance(asked, NetworkSettings):
         return names, plan(description, shared)
