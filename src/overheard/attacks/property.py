@@ -248,8 +248,7 @@ def outputs(
         there = np.isin(np.arange(adversary.clients), one.participants).astype(np.float64)
         y = projected / client_sd - count * honest
         # of one record more than those held out: each is as likely to be the likest (Laplace)
-        one_alike = 1 / (len(others) + 2) if targets is not None else 0.0
-        lookalike = np.array(1 - (1 - one_alike) ** adversary.shard)
+        lookalike = np.array((1 - (1 - 1 / (len(others) + 2)) ** adversary.shard) * bool(targets))
         yield Outputs(y, effect, variance, offset, honest, standard, there, lookalike)
 
 

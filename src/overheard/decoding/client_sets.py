@@ -42,7 +42,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import betaln, expit, logsumexp
@@ -90,7 +89,6 @@ class Options:
     damping: share of the way that a site moves in a sweep.
     tolerance: change of every probability at which sweeps have settled.
     min_precision: of a site.
-    plausible: log-likelihoods of scales so far below the best one count for nothing.
     linearise: sweeps after which the covariance is taken at the new belief.
     """
 
@@ -104,7 +102,6 @@ class Options:
     damping: float = 0.35
     tolerance: float = 3e-3
     min_precision: float = 1e-2
-    plausible: float = 10.0
     linearise: int = 4
 
     @property
@@ -149,15 +146,19 @@ def posterior(evidence: Evidence, options: Options | None = None) -> Posterior:
     covariances, plain = nobody_likelihoods(evidence, options)
     p = np.full(evidence.participation.shape[1], options.mean_share)
     start = _Belief(p, p, np.diag(p * (1 - p)), 1 / (p * (1 - p)), 1 / (1 - p))
-    first = int(plain.argmax())
-    found, logs = _over_scales(evidence, covariances, first, start, options)
-    nobody = plain
+    start = _propagate(evidence, covariances[plain.argmax()], start, options)
+    found = [_propagate(evidence, one, start, options) for one in covariances]
+    logs, nobody = options.log_scales() + [one.log_evidence for one in found], plain
     if evidence.lookalike:
         least = plain + len(p) * np.log1p(-evidence.lookalike)  # no client is a lookalike either
-        more = _over_scales(evidence, covariances, first, start, options, holders=False)[1]
+        without = [_propagate(evidence, one, start, options, False) for one in covariances]
+        more = options.log_scales() + [one.log_evidence for one in without]
         nobody = np.maximum(least, more)
+    # the marginal likelihood of sweeps that did not come to rest means nothing
+    rest = np.array([one.settled for one in found])
+    logs = np.where(rest | ~rest.any(), logs, -np.inf)
     weight, log_odds = np.exp(logs - logsumexp(logs)), float(logsumexp(logs) - logsumexp(nobody))
-    somebody = np.sum([weight[k] * one.p for k, one in found.items()], axis=0)
+    somebody = weight @ [one.p for one in found]
     chosen = best_set(somebody) & (log_odds > np.log(options.odds) or not options.nobody)
     best = int(weight.argmax())
     likeliest = _quadratic(
@@ -173,31 +174,6 @@ def posterior(evidence: Evidence, options: Options | None = None) -> Posterior:
     )
 
 
-def _over_scales(
-    evidence: Evidence,
-    covariances: list[Array],
-    first: int,
-    start: _Belief,
-    options: Options,
-    holders: bool = True,
-) -> tuple[dict[int, _Belief], Array]:
-    """Expectation propagation from the first scale, whose belief the others begin with, outwards
-    as far as a scale is plausible; and log p(y, s | somebody) of every scale, -inf of those
-    others."""
-    start = _propagate(evidence, covariances[first], start, options, holders)
-    found: dict[int, _Belief] = {}
-    logs = np.full(len(covariances), -np.inf)
-    for way in (range(first, -1, -1), range(first + 1, len(covariances))):
-        for k in way:
-            found[k] = _propagate(evidence, covariances[k], start, options, holders)
-            logs[k] = options.log_scales()[k] + found[k].log_evidence
-            if found[k].settled and logs[k] < logs.max() - options.plausible:
-                break
-    # the marginal likelihood of sweeps that did not come to rest means nothing
-    rest = np.isin(np.arange(len(logs)), [k for k, one in found.items() if one.settled])
-    return found, np.where(rest | ~rest.any(), logs, -np.inf)
-
-
 def nobody_likelihoods(evidence: Evidence, options: Options) -> tuple[list[Array], Array]:
     """For each scale s: C where nobody is positive (T, T); and log p(y, s | nobody)."""
     a, common = evidence.participation, evidence.common
@@ -209,9 +185,8 @@ def nobody_likelihoods(evidence: Evidence, options: Options) -> tuple[list[Array
 
 def _log_density(covariance: Array, rest: Array) -> float:
     """log N(rest; 0, covariance), but for (T / 2) log 2 pi."""
-    root = cho_factor(covariance, lower=True, check_finite=False)
-    solved = cho_solve(root, rest, check_finite=False)
-    return float(-np.log(np.diag(root[0])).sum() - rest @ solved / 2)
+    inverse, half_log = _inverse(covariance)
+    return float(-half_log - rest @ inverse @ rest / 2)
 
 
 def _inverse(matrix: Array) -> tuple[Array, float]:
@@ -289,21 +264,21 @@ def _propagate(
         cavity = np.maximum(1 / own - at.precision, LEAST_PRECISION)
         centre = (mean / own - at.shift) / cavity
         share = holders * (alpha + at.p.sum() - at.p) / (alpha + beta + clients - 1)
-        tilted = _tilted(share, centre, cavity, evidence.lookalike, options.lookalike_sd)
+        p, new, varies, _ = _tilted(share, centre, cavity, evidence.lookalike, options.lookalike_sd)
         if change < options.tolerance:
             break
-        change = float(np.abs(tilted.mean - at.mean).max())
-        precision = 1 / np.maximum(tilted.variance, LEAST_VARIANCE) - cavity
+        change = float(np.abs(new - at.mean).max())
+        precision = 1 / np.maximum(varies, LEAST_VARIANCE) - cavity
         precision = np.maximum(precision, options.min_precision)
-        shift = tilted.mean * (cavity + precision) - centre * cavity
+        shift = new * (cavity + precision) - centre * cavity
         precision = at.precision + d * (precision - at.precision)
         shift = at.shift + d * (shift - at.shift)
-        at = _Belief(tilted.p, tilted.mean, spread, precision, shift)
+        at = _Belief(p, new, spread, precision, shift)
         if evidence.variance.any() and sweep % options.linearise == 0:
             model = _quadratic(evidence, nobody, np.clip(at.mean, 0, 1), spread)
     n = float(at.p.sum())
     share = np.full(clients, holders * (alpha + n) / (alpha + beta + clients))
-    logs = _tilted(share, centre, cavity, evidence.lookalike, options.lookalike_sd).log_mass
+    logs = _tilted(share, centre, cavity, evidence.lookalike, options.lookalike_sd)[3]
     joined = cavity + at.precision
     sites = (centre * cavity + at.shift) ** 2 / joined - np.log(joined) - centre**2 * cavity
     found = (logs - sites / 2).sum() + mean @ linear / 2 - half_log
@@ -322,18 +297,12 @@ def _propagate(
     return at._replace(log_evidence=float(found), settled=change < 10 * options.tolerance)
 
 
-class _Tilted(NamedTuple):
-    """Of each client (N,): the probability of the property, mean and variance of tau, and the log
-    of the integral of prior times exp(-cavity (tau - centre)^2 / 2)."""
+def _tilted(share: Array, centre: Array, cavity: Array, lookalike: float, sd: float) -> Array:
+    """Rows (4, N): the probability of the property, mean and variance of tau, and the log of the
+    integral of its prior times exp(-cavity (tau - centre)^2 / 2).
 
-    p: Array
-    mean: Array
-    variance: Array
-    log_mass: Array
-
-
-def _tilted(share: Array, centre: Array, cavity: Array, lookalike: float, sd: float) -> _Tilted:
-    """tau is 1 with the probability ``share``, else N(0, sd^2) for a lookalike and 0 for others."""
+    tau is 1 with the probability ``share``, else N(0, sd^2) for a lookalike and 0 for others.
+    """
     wide = 1 + cavity * sd**2
     with np.errstate(divide="ignore"):
         logs = np.log([share, (1 - share) * lookalike, (1 - share) * (1 - lookalike)])
@@ -343,7 +312,7 @@ def _tilted(share: Array, centre: Array, cavity: Array, lookalike: float, sd: fl
     p, like, _ = np.exp(logs - total)
     at, spread = centre * (1 - 1 / wide), sd**2 / wide
     mean = p + like * at
-    return _Tilted(p, mean, p + like * (spread + at**2) - mean**2, total)
+    return np.array([p, mean, p + like * (spread + at**2) - mean**2, total])
 
 
 def best_set(probabilities: Array) -> NDArray[np.bool_]:

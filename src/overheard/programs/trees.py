@@ -44,6 +44,7 @@ _TREES = re.compile(rb'"trees"\s*:\s*\[')
 _LAST_KEY = b'"tree_param"'  # of a tree, in the order in which XGBoost writes them
 MOST_CLASSES = 1000
 MOST_DEPTH = 1000
+MOST_TREES = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)  # a tree is itself; its arrays are compared where needed
@@ -216,7 +217,7 @@ class _ModelText(_Text):
     parallel: int = _at(*_TREES_AT, "gbtree_model_param", "num_parallel_tree", ge=0, le=1 << 16)
     num_trees: int = _at(*_TREES_AT, "gbtree_model_param", "num_trees", ge=0, le=1 << 24)
     tree_info: _Whole = _at(*_TREES_AT, "tree_info")
-    trees: list[_TreeText] = _at(*_TREES_AT, "trees")
+    trees: list[_TreeText] = _at(*_TREES_AT, "trees", max_length=MOST_TREES)
     objective: str = _at(*_LOSS_AT, "name")
     scale_pos_weight: float = _at(
         *_LOSS_AT, "reg_loss_param", "scale_pos_weight", default=1.0, ge=0, le=1e30
@@ -422,7 +423,7 @@ class _Reader:
     def array(self, dtype: np.dtype[Any]) -> Any:
         count = self.count()
         found = np.frombuffer(self.take(count * dtype.itemsize), dtype)
-        self.spend(count)
+        self.spend(count + 2 * _ALONE)  # three times the work of a lone number
         return found.astype(dtype.newbyteorder("="))
 
 

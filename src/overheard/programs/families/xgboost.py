@@ -74,6 +74,7 @@ class TreeOptions:
         from those over all rows than a draw alone would have them; measured.
     rows: of inputs up to which a tree costs as much as with one.
     smallest: noise of sums that are exact: far below one record, and no row dwarfs the others.
+    equations: what the equations of a tree cost in time and memory, in visits of its records.
     """
 
     same: float = 1e-5
@@ -81,6 +82,7 @@ class TreeOptions:
     overfit: float = 1.4
     rows: int = 1 << 14
     smallest: float = 1e-8
+    equations: int = 24
 
 
 OPTIONS = TreeOptions()
@@ -284,7 +286,9 @@ def check_visits(models: Models, rows: int) -> None:
     """Refuse trees that would take minutes and gigabytes: a stranger may send very many."""
     pairs = [(() if sent is None else sent.trees, own_trees(sent, back)) for sent, back in models]
     every = {tree for pair in pairs for trees in pair for tree in trees}
-    visits = sum(1 + tree.depth for tree in every) * max(rows, OPTIONS.rows)
+    grown = sum(len(own) for _, own in pairs)
+    visits = OPTIONS.equations * grown + sum(1 + tree.depth for tree in every)
+    visits *= max(rows, OPTIONS.rows)
     check("tree_visits", visits, "the trees that were sent and returned", FixRecording)
 
 
