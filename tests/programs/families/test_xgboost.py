@@ -177,7 +177,7 @@ def test_a_model_that_is_none_is_refused_and_nothing_is_written(tmp_path, monkey
 
 def test_trees_that_would_take_minutes_to_decode_are_refused(federation):
     """So many that a client grew cost minutes and gigabytes; those that it was sent cost little."""
-    one = observe(federation, EAVESDROPPER, attribute("s"), "0").know(Releases).exchanges[0]
+    one = observe(federation, EAVESDROPPER, attribute("s"), "0").know(Messages).exchanges[0]
     model = read_exchanges([one])[0][1]
     stump = dataclasses.replace(model.trees[0], depth=1)
     many = tuple(dataclasses.replace(stump) for _ in range(20_000))
