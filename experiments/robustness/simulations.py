@@ -270,8 +270,8 @@ def _weighed(rng: Rng) -> list[tuple[float, bool]]:
     gradients = rng.normal(size=(n, rows))
     inside = rng.random(n) < 1 / 3
     observed = inside @ gradients + 2.0 * rng.normal(size=rows)
-    gram, projections = gradients @ gradients.T, gradients @ observed
-    found = decode(from_gram(gram, projections, 2.0), np.array([2 / 3, 1 / 3]), options=NOISY)
+    gram, told = gradients @ gradients.T / 2.0**2, gradients @ observed / 2.0**2
+    found = decode(from_gram(gram, told[:, None]), np.array([2 / 3, 1 / 3]), options=NOISY)
     return list(zip(found.probabilities[:, 1], inside, strict=True))
 
 

@@ -362,8 +362,7 @@ class Products(NamedTuple):
 
     def measurement(self) -> Measurement:
         """Their measurement, and what the differences cannot explain."""
-        gram, candidates = self.gram.reshape(self.told.size, -1), self.told.shape[1] + 1
-        made = from_gram(gram, self.told.ravel(), 1.0, candidates=candidates)
+        made = from_gram(self.gram, self.told)
         # a difference of sums, so never quite negative
         left_over = max(self.energy - float(made.total @ made.total), 0.0)
         spare = self.equations - made.rank

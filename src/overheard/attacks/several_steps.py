@@ -466,7 +466,7 @@ def _decoded(
     if len(rounds) == 1:
         return found
     gram, cross = (np.sum([each[part] for each in told], axis=0) for part in (0, 1))
-    measured = from_gram(gram, cross, 1.0, candidates=prior.shape[1], floor=options.weak)
+    measured = from_gram(gram, cross.reshape(len(prior), -1), options.weak)
     return decode(measured, prior, options=NOISY).probabilities
 
 

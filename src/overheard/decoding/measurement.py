@@ -22,7 +22,7 @@ their mean square and should be near one. It needs no decoder and no truth.
 Numerics: rows are reduced by QR and SVD, never through normal equations, because whitened singular
 values of float32 messages easily span nine decades. :func:`from_gram` is for gradients that were
 never built; its eigenvalues are trusted down to ``1e-12`` of the largest (condition of the Gram
-matrix below 1e12) and what lies below is dropped and counted in :attr:`Measurement.unresolved`.
+matrix below 1e12) and what lies below is dropped.
 """
 
 from __future__ import annotations
@@ -67,14 +67,12 @@ class Measurement:
 
     features: (m, K, r), ``features[:, 0] == 0``; total: (r,); noise covariance: identity.
     residual_dof: equations outside the span of all differences; residual_ss: their sum of squares.
-    unresolved: directions above the noise that float64 could not separate (Gram form only).
     """
 
     features: Array
     total: Array
     residual_dof: int = 0
     residual_ss: float = 0.0
-    unresolved: int = 0
 
     def __post_init__(self) -> None:
         shape = self.features.shape
@@ -185,52 +183,27 @@ def from_differences(
     return _reduce(*_whitened(raw.features, raw.total, noise, _SLOPPY * size), floor)
 
 
-def from_gram(
-    gram: Any, projections: Any, noise: float, *, candidates: int = 2, floor: float = FLOOR
-) -> Measurement:
+def from_gram(gram: Array, told: Array, floor: float = FLOOR) -> Measurement:
     """Measurement from inner products, for gradients that were never built (decoders.md section 1).
 
-    gram: (n, n), inner products of the n = m (K - 1) differences, record-major;
-    projections: (n,), their inner products with ``t - sum_i F[i, 0]``;
-    noise: the standard deviation of isotropic noise, positive.
+    gram: (m, K - 1, m, K - 1), inner products of the whitened differences; told: (m, K - 1), theirs
+    with what candidate 0 of every record leaves of the total.
 
     Directions whose eigenvalue is below 1e-12 of the largest cannot be told from rounding and are
-    dropped even when they lie above the noise (``unresolved`` counts them): use rows if it
-    matters. There are no spare rows, so the noise cannot be checked.
+    dropped even when they lie above the noise: use rows if it matters. There are no spare rows, so
+    the noise cannot be checked.
     """
-    g = finite("the Gram matrix", gram)
-    p = finite("projections", projections)
-    n = p.size
-    if candidates < 2 or n < 1 or n % (candidates - 1):
-        raise FixData(f"{n} projections do not divide into records of {candidates} candidates")
-    if g.shape != (n, n):
-        raise FixData(f"the Gram matrix has shape {g.shape}; expected ({n}, {n})")
-    if not np.abs(g - g.T).max() <= 1e-8 * np.abs(g).max():
-        raise FixData("the Gram matrix is not symmetric; give inner products of the differences")
-    if not np.isfinite(noise) or noise <= 0:
-        raise FixData(f"noise {noise!r}; the Gram form needs a positive standard deviation")
-    root, total, lost = _root((g + g.T) / 2, p, floor * noise)
-    people = n // (candidates - 1)  # said, not inferred: nothing may rise above the noise
-    features = (root / noise).reshape(people, candidates - 1, root.shape[1])
-    return Measurement(_with_reference(features), total / noise, unresolved=lost)
-
-
-def _root(gram: Array, projections: Array, least: float) -> tuple[Array, Array, int]:
-    """A root R (n, r) with R R' = gram in the directions whose singular values lie above
-    ``least``, the total (r,) in these, and how many directions were lost to rounding."""
+    flat = finite("the Gram matrix", gram).reshape(told.size, -1)
     # divide and conquer: crowded spectra, as these are, take the default five times longer
-    eigenvalues, vectors = linalg.eigh(gram, driver="evd", check_finite=False)
-    eigenvalues, vectors = eigenvalues[::-1], vectors[:, ::-1]
-    top = max(float(eigenvalues[0]), 0.0)
-    if eigenvalues[-1] < -1e-8 * top:
+    eigenvalues, vectors = linalg.eigh((flat + flat.T) / 2, driver="evd", check_finite=False)
+    top = max(float(eigenvalues[-1]), 0.0)
+    if eigenvalues[0] < -1e-8 * top:
         raise FixData("the Gram matrix has negative eigenvalues; give inner products")
-    above_noise = eigenvalues > least**2
-    resolved = eigenvalues > top / GRAM_CONDITION
-    # Below eps * n * top an eigenvalue is rounding whatever the noise: not a lost direction.
-    lost = int((above_noise & ~resolved & (eigenvalues > 4 * len(gram) * _EPS * top)).sum())
-    keep = above_noise & resolved
-    singular = np.sqrt(eigenvalues[keep])
-    return vectors[:, keep] * singular, vectors[:, keep].T @ projections / singular, lost
+    keep = eigenvalues > max(floor**2, top / GRAM_CONDITION)
+    singular, vectors = np.sqrt(eigenvalues[keep]), vectors[:, keep]
+    features = (vectors * singular).reshape(*told.shape, len(singular))
+    total = vectors.T @ finite("the products", told).ravel() / singular
+    return Measurement(_with_reference(features), total)
 
 
 def stack(measurements: Sequence[Measurement]) -> Measurement:
@@ -277,7 +250,6 @@ def _reduce(
         total,
         rows - total.size + sum(x.residual_dof for x in earlier),
         spare + sum(x.residual_ss for x in earlier),
-        sum(x.unresolved for x in earlier),
     )
 
 
