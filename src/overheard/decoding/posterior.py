@@ -18,10 +18,10 @@ The cheapest sufficient method answers (:func:`decode`):
    noise, the noise was understated: its variance is raised to what is left.
 3. **Maximum entropy** (:mod:`overheard.decoding.max_entropy`), if the sweeps do not settle.
 
-Fails when records are indistinguishable (only their counts are determined: :mod:`ties` comes
-first, and here such records keep a Gaussian share), or when the features do not describe the total
-(``flag``). An answer that decides nearly every record is checked by flipping records
-(:func:`flip_check`): no record may be surer than the likelihood of the next best answer allows.
+Fails when records are indistinguishable (only their counts are determined: :mod:`ties` takes the
+mean over them), or when the features do not describe the total (``flag``). An answer that decides
+nearly every record is checked by flipping records (:func:`flip_check`): no record may be surer than
+the likelihood of the next best answer allows.
 """
 
 from __future__ import annotations
@@ -67,12 +67,10 @@ class EPOptions:
     enough: share of decided records from which the cap need not rise further.
     min_precision: of a site.
     max_noise: variance, in units of the stated one, to which noise may be raised.
-    same: mean difference up to which two answers count as one.
-    second_look: floating-point operations a sweep up to which a second start is tried.
     budget: floating-point operations that expectation propagation may take. Beyond this, and where
         no noise up to max_noise lets it settle, maximum entropy answers.
     likely, nearly_all: an answer is checked by flips where this share of its records is decided
-        with this probability; others are checked by a second start.
+        with this probability.
     pairs: changes of which all pairs are looked at; above, the most suspect ones.
     likelier: probability of another answer, against the given one, from which it is not unique.
     """
@@ -87,8 +85,6 @@ class EPOptions:
     enough: float = 0.9
     min_precision: float = 1e-2
     max_noise: float = 1.0
-    same: float = 0.03
-    second_look: float = 1e10
     budget: float = 6e13
     likely: float = 0.99
     nearly_all: float = 0.98
@@ -99,9 +95,7 @@ class EPOptions:
 DEFAULT = EPOptions()
 
 
-NOISY = EPOptions(
-    damping=0.25, max_sweeps=80, clip=PRECISION, decided=0.0, second_look=0.0, max_noise=1e4
-)
+NOISY = EPOptions(damping=0.25, max_sweeps=80, clip=PRECISION, decided=0.0, max_noise=1e4)
 """For noise that is large and known up to a factor (mini-batches in an unknown order): nothing can
 be confirmed, so the sweeps are not annealed and nothing is conditioned on."""
 
@@ -171,8 +165,7 @@ def _solved(
         if found.converged and not fits(found.chi2_per_equation * found.rank, found.rank):
             break  # the whole total contradicts what its parts confirmed
         if found.converged:
-            found = replace(found, iterations=sweeps)
-            return _second_start(measurement, prior, found, points, options)
+            return replace(found, iterations=sweeps)
         more = max(found.chi2_per_equation, 2.0)
         measurement, variance = measurement.inflated(float(np.sqrt(more))), variance * more
     safe = max_entropy(whole, prior)
@@ -182,33 +175,6 @@ def _solved(
 def _operations(measurement: Measurement) -> float:
     """Floating-point operations of one sweep."""
     return 2.0 * measurement.features.size * measurement.rank + float(measurement.rank) ** 3
-
-
-def _second_start(
-    measurement: Measurement,
-    prior: Array,
-    first: Posterior,
-    points: Array | None,
-    options: EPOptions,
-) -> Posterior:
-    """The answer, if sweeps without annealing reach it too; else both averaged, and flagged.
-
-    Expectation propagation may have several fixed points. Answers that decide nearly every record
-    are checked by the flip check instead.
-    """
-    decided = float((first.confidence > options.likely).mean())
-    if decided >= options.nearly_all or _operations(measurement) > options.second_look:
-        return first
-    plain = replace(options, clip=PRECISION, max_sweeps=options.max_sweeps // 3)
-    for more in (1.0, 2.0, 4.0):  # times the noise variance, if the sweeps do not settle
-        second = sweeps_of(measurement.inflated(more**0.5), prior, points, plain)
-        if second.settled:
-            break
-    apart = np.abs(first.probabilities - second.probabilities).max(axis=1).mean()
-    if not second.settled or float(apart) <= options.same:
-        return first
-    mean = (first.probabilities + second.probabilities) / 2
-    return replace(first, probabilities=mean, flag=NOT_UNIQUE)
 
 
 def _conditioned(
@@ -261,7 +227,6 @@ def sweeps_of(
     strength = np.sqrt(np.einsum("mcr,mcr->r", features, features))
     top = float(strength.max())
     clip = min(options.clip, top)
-    tied = indistinguishable(measurement, prior) if points is None else np.zeros(len(prior), bool)
     precision, shift = moment_sites(prior, points)
     p, kept = prior, None
     for count in range(1, options.max_sweeps + 1):
@@ -272,8 +237,6 @@ def sweeps_of(
         except linalg.LinAlgError:
             return Sweeps(p, np.inf, 0.0, count, False)
         new = tilt(prior, *cavity, points)
-        if tied.any():
-            new[tied] = _shares(cavity[0][tied] + precision[tied], cavity[1][tied] + shift[tied])
         change, p = float(np.abs(new - p).max(axis=1).mean()), new
         mean = p[:, 1:] if points is None else p @ points
         miss = total - np.tensordot(mean, rows, 2)
@@ -290,7 +253,6 @@ def sweeps_of(
         if rested:
             break
         site, site_shift = match(p, *cavity, points, options.min_precision)
-        site[tied], site_shift[tied] = precision[tied], shift[tied]
         precision = (1 - options.damping) * precision + options.damping * site
         shift = (1 - options.damping) * shift + options.damping * site_shift
         clip = min(clip * options.growth ** (4 if change < options.tolerance else 1), top)
@@ -326,23 +288,6 @@ def confirmed(measurement: Measurement, decided: Mask, answer: NDArray[np.intp])
         best = best[known[best]]
         known[list(dict.fromkeys(best.tolist()))[: 2 + len(known) // 100]] = False
     return np.zeros_like(known)
-
-
-def indistinguishable(measurement: Measurement, prior: Array) -> Mask:
-    """Which records equal another one in features and prior (m,), by one number for each."""
-    rows = measurement.features.reshape(measurement.records, -1)
-    key = rows @ np.cos(np.arange(rows.shape[1]))
-    key = np.round(key / max(float(np.abs(key).max()), 1e-300), 9)
-    table = np.column_stack([key, prior])
-    _, group, sizes = np.unique(table, axis=0, return_inverse=True, return_counts=True)
-    return np.asarray(sizes[group.ravel()] > 1)
-
-
-def _shares(precision: Array, shift: Array) -> Array:
-    """The means of Gaussians over indicators, as probabilities."""
-    mean = np.linalg.solve(precision, shift[:, :, None])[:, :, 0]
-    p = np.maximum(np.column_stack([1.0 - mean.sum(axis=1), mean]), 0.0)
-    return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
 def flip_check(
