@@ -124,13 +124,11 @@ def held_out(
 
 
 class Answered(NamedTuple):
-    """A program, how far its answers are from the messages (0 but for rounding), and whose records
-    are nearest to each client's."""
+    """A program, and how far its answers are from the messages: 0 but for rounding."""
 
     words: str
     description: Federation
     residual: float
-    who: Mapping[str, str]
     evidence: float = 0.0
 
 
@@ -250,42 +248,38 @@ def _programs(
         for client in recording.clients
     }
 
-    def answered(
-        one: Asked, about: str, description: Federation, clients: Sequence[str], most: int
-    ) -> Answered:
-        whole, ready = one.settled(description)
-        program, records = cast(Program, ready.told), ready.clients
-        off = np.ones((len(clients), len(records)))
-        for (row, client), (column, name) in product(enumerate(clients), enumerate(records)):
-            if unknown or name == asked.named.get(client, client):
-                said = program.assembled(released[client])[:most]
-                answers = [program.respond(x.sent, records[name], rng) for x in said]
-                gaps = (program.distance(x.returned, y) for x, y in zip(said, answers, strict=True))
-                off[row, column] = min(1.0, max(gaps))
-        rows, columns = linear_sum_assignment(off)
-        who = {clients[r]: list(records)[c] for r, c in zip(rows, columns, strict=True)}
-        return Answered(about, whole, float(off[rows, columns].max()), who)
+    def gaps(ready: Plan, client: str, most: int) -> list[float]:
+        """How far the first answers of a client are from those on each client's records."""
+        program, off = cast(Program, ready.told), []
+        some = program.assembled(released[client])[:most]
+        for name, records in ready.clients.items():
+            may = unknown or name == asked.named.get(client, client)
+            answers = [program.respond(x.sent, records, rng) for x in some if may]
+            apart = (program.distance(x.returned, y) for x, y in zip(some, answers, strict=False))
+            off.append(min(1.0, max(apart, default=1.0)))
+        return off
 
-    tried: list[Answered] = []
+    tried: list[tuple[float, str, Federation, Plan]] = []
     refused: list[Exception] = []
     for split, way in tries.of("programs and what they held out", product(splits, asked.ways), 1):
         try:
-            one = replace(asked, held_out=split)
-            tried.append(answered(one, *way, recording.clients[:1], 1))
+            whole, ready = replace(asked, held_out=split).settled(way[1])
+            tried.append((min(gaps(ready, recording.clients[0], 1)), way[0], whole, ready))
         except (OverheardError, ArithmeticError) as error:
             refused.append(error)
-        if tried and not tried[-1].residual:
+        if tried and not tried[-1][0]:
             break
     if not tried:
         unknown_kind = FixConfig(f"{recording.path}: no program that is known sends such messages")
         raise next(iter(refused), unknown_kind)
-    best = min(tried, key=lambda one: one.residual)
-    asked = replace(asked, held_out=best.description.data.held_out)
-    best = answered(asked, best.words, best.description, recording.clients, 8)
-    asked = replace(asked, named=best.who if unknown else asked.named)
-    whole, ready = asked.settled(best.description)
-    records = {c: ready.clients[c] for c in best.who.values()}
-    return [best._replace(description=whole)], ready.told, records
+    _, about, whole, ready = min(tried, key=lambda one: one[0])
+    off = np.array([gaps(ready, client, 8) for client in recording.clients])
+    rows, columns = linear_sum_assignment(off)
+    names = [[*ready.clients][column] for column in columns]
+    who = dict(zip((recording.clients[row] for row in rows), names, strict=True))
+    whole = whole.model_copy(update={"clients": who if unknown else whole.clients})
+    best = Answered(about, whole, float(off[rows, columns].max()))
+    return [best], ready.told, {name: ready.clients[name] for name in names}
 
 
 def messages(recording: Recording, names: Sequence[str], rounds: int) -> Messages:

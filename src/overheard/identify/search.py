@@ -53,6 +53,7 @@ OPTIMISERS: dict[str, Optimiser] = {
     "AdamW": Adam(weight_decay=0.01, decoupled=True),
 }
 """As torch and its tutorials have them."""
+TRAINING = ("optimiser", "batch_size", "epochs", "learning_rate")
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,6 @@ class Options:
 
 USUAL = Options()
 Way = TypeVar("Way")
-_Way = tuple["Structure", Sequence[Mapping[str, Any]]]
 
 
 class Tries:
@@ -164,8 +164,7 @@ class Fitted:
 
     @property
     def training(self) -> dict[str, Any]:
-        names = ("optimiser", "learning_rate", "epochs", "batch_size")
-        return {name: getattr(self.recipe, name) for name in names}
+        return {name: getattr(self.recipe, name) for name in TRAINING}
 
     @property
     def description(self) -> Any:
@@ -292,41 +291,29 @@ def search(
     few = Messages(*(getattr(observed, each.name)[rows] for each in fields(observed)))
     epochs = [e for e in options.epochs if e <= max(1, room / (4 * len(few.sent)))]
     batches = [b for b in options.batches if b is None or b < max(sizes)]
+    optimisers = [*OPTIMISERS.values()]
     if gradients:
-        batches, epochs = [None], [1]
+        optimisers, batches, epochs = [Sgd()], [None], [1]
 
-    def fits(what: str, ways: Iterable[_Way], times: int, close: float = 1e-2) -> list[Fitted]:
-        """Structures and trainings at their rates, the closest first. The trainings of a way are of
-        more and more epochs, and go on as long as more of them come closer."""
-        found: list[Fitted] = []
-        for structure, trainings in tries.of(what, ways, least=close > 0.01):
-            for training in trainings:
-                recipe = structure.recipe.model_copy(update={"learning_rate": 1e-3, **training})
-                found.append(fit_rate(Fitted(structure, recipe), few, times, close))
-                last = min(f.residual for f in found[-len(trainings) :])
-                if found[-1].residual > 1.5 * last or tries.over:
-                    break
+    def fits(what: str, ways: Iterable[Any], times: int, close: float, least: int) -> list[Fitted]:
+        """Structures and trainings at their rates, the closest first."""
+        found = []
+        for structure, training in tries.of(what, ways, least):
+            recipe = structure.recipe.model_copy(update={"learning_rate": 1e-3, **training})
+            found.append(fit_rate(Fitted(structure, recipe), few, times, close))
         found.sort(key=lambda f: f.residual)
-        near = options.near * max(found[0].residual, _ROUNDING) if found else 0.0
+        near = options.near * max([f.residual for f in found[:1]] + [_ROUNDING])
         return [f for f in found if f.residual <= near]
 
-    def trainings(names: Iterable[str], batches: Sequence[int | None]) -> Iterator[list[Any]]:
-        for name, batch in product(names, batches):
-            one = {"optimiser": OPTIMISERS[name], "batch_size": batch}
-            yield [{**one, "epochs": count} for count in epochs]
-
     def entering(every: Sequence[Structure]) -> list[Fitted]:
-        names = ["SGD"] if gradients else ["SGD", "Adam"]
-        ways = product(every, [t[:1] for t in trainings(names, batches[-2:])])
-        return fits("ways in which records enter the model", ways, 2, 0.1)
+        plain = trainings([o for o in optimisers if o in (Sgd(), Adam())], batches[-2:], [1])
+        return fits("ways in which records enter the model", product(every, plain), 2, 0.1, 1)
 
     def ranked(found: list[Fitted], stages: Sequence[tuple[int, int]]) -> list[Fitted]:
         for orders, most in stages:
             orders = int(np.clip(20 * room / len(observed.sent), 16, orders))
-            these = few if orders == 16 else observed
-            found = [
-                weighed(f, these, orders) for f in tries.of("recipes to weigh", found)
-            ] or found
+            these, ways = few if orders == 16 else observed, tries.of("recipes to weigh", found)
+            found = [weighed(f, these, orders) for f in ways] or found
             # of those whose odds are even the simplest is named first
             found.sort(key=lambda f: (-round(f.evidence), list(OPTIMISERS).index(f.name)))
             exact = [f for f in found[most:] if certain(f.recipe)]
@@ -335,10 +322,8 @@ def search(
 
     first = entering(every)
     families = {type(f.recipe.optimiser) for f in first}  # those that come close
-    names = [
-        n for n, o in OPTIMISERS.items() if type(o) in families and not (gradients and n != "SGD")
-    ]
-    found = fits("ways to train", product([first[0].structure], trainings(names, batches)), 4)
+    every_way = trainings([o for o in optimisers if type(o) in families], batches, epochs)
+    found = fits("ways to train", product([first[0].structure], every_way), 4, 1e-2, 0)
     found = ranked(found or first, options.stages[:2])
     likely = []
     for split in tries.of("ways to hold records out", splits if len(splits) > 1 else ()):
@@ -350,10 +335,14 @@ def search(
         found = [best, *found[1:]]
         first = entering(structures(best.description.data.held_out, ""))
     kept = [*{id(f.structure): f.structure for f in first}.values()][: options.structures]
-    ways = product(kept, [[f.training] for f in found])
-    return ranked(
-        fits("ways to train under other structures", ways, 4) or found[:1], options.stages
-    )
+    ways = product(kept, [f.training for f in found])
+    refined = fits("ways to train with other inputs", ways, 4, 1e-2, 0)
+    return ranked(refined or found[:1], options.stages)
+
+
+def trainings(*ways: Iterable[Any]) -> list[dict[str, Any]]:
+    """Of all these optimisers, sizes of batches, and epochs."""
+    return [dict(zip(TRAINING, way, strict=False)) for way in product(*ways)]
 
 
 def who_is_who(structures: Sequence[Structure], first: Messages, tries: Tries) -> list[int]:
