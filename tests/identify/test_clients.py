@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from overheard.identify.recording import messages
-from overheard.identify.search import Structure, who_is_who
+from overheard.identify.search import USUAL, Structure, Tries, who_is_who
 from overheard.programs.records import encode
 from overheard.transcript.kind import recipe_of
 from overheard.transcript.store import Recording
@@ -23,4 +23,6 @@ def test_clients_of_one_population_that_train_for_long(federate: Callable[..., R
     truth = recording.truth().values()
     inputs = tuple(encode(recipe.encoding, records) for records in truth)
     structure = Structure("", recipe, inputs, tuple(map(recipe.target.encode, truth)))
-    assert who_is_who([structure], messages(recording, recording.clients, 1)) == [*range(6)]
+    assert who_is_who([structure], messages(recording, recording.clients, 1), Tries(USUAL)) == [
+        *range(6)
+    ]

@@ -16,6 +16,7 @@ import pytest
 
 from overheard.data.dataset import Dataset
 from overheard.identify.recording import held_out, identify
+from overheard.identify.search import Options
 from overheard.programs.records import Records
 from overheard.recorders.describe import describe
 from overheard.recorders.recorder import Recorder
@@ -91,6 +92,28 @@ def test_what_nothing_explains_is_said(bare: Any) -> None:
     assert found.returncode == 0, found.stderr
     assert "NONE FITS" in found.stderr
     assert "# NONE FITS" in (bare.path / "bare" / "audit.toml").read_text()
+
+
+@pytest.mark.parametrize("limit", [0, 1, 7, 40])
+def test_one_limit_holds_for_everything_that_is_tried(bare: Any, limit: int) -> None:
+    """By a clock that advances by one with every try. The first is made in any case, and the best
+    found so far is given; what was not tried is said."""
+    data = {"source": "file", "path": str(bare.path / "people.csv"), "client": "at", "target": "y"}
+    given, tries = {"data": data, "audit": {"attributes": ["s"]}}, list[str]()
+    options = Options(
+        seconds=limit, clock=lambda: len(tries), show=lambda what, *_: tries.append(what)
+    )
+    found = identify(Recording.open(bare.path / "bare"), given, bare.path / "w", options=options)
+    assert len(tries) == max(limit, 1)
+    assert found.skipped
+    assert found.ranking
+    assert len(found.fits) == 3
+
+
+def test_what_was_not_tried_is_written(bare: Any) -> None:
+    found = bare.overheard("init", "bare", *GIVEN, "--minutes", "0")
+    assert found.returncode == 0, found.stderr
+    assert "did not try" in (bare.path / "bare" / "audit.toml").read_text()
 
 
 def test_a_table_that_is_not_there_is_named(bare: Any) -> None:

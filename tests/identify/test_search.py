@@ -13,6 +13,7 @@ from overheard.identify.search import (
     Messages,
     Options,
     Structure,
+    Tries,
     fit_rate,
     replayed,
     search,
@@ -60,7 +61,7 @@ def test_full_batches_are_found_to_rounding() -> None:
     true = changed(optimiser=OPTIMISERS["Adam"], epochs=3, learning_rate=0.0123)
     relu = changed(model=BASE.model.model_copy(update={"activation": "relu"}))
     structures = [Structure("relu", relu, *SEEN), Structure("tanh", BASE, *SEEN)]
-    best = search(structures, observed(true), FEWER)[0]
+    best = search(lambda *_: structures, observed(true), Tries(FEWER))[0]
     assert best.words.startswith("Adam at rate 0.0123, full batch, 3 epochs")
     assert best.structure.words == "tanh"
     assert best.recipe.learning_rate == pytest.approx(0.0123, rel=1e-6)
@@ -68,7 +69,9 @@ def test_full_batches_are_found_to_rounding() -> None:
 
 def test_one_full_step_is_momentum_as_well() -> None:
     """The first step of momentum is plain descent: nobody can tell, and that is said."""
-    ranking = search([Structure("", BASE, *SEEN)], observed(changed(learning_rate=0.05)), FEWER)
+    ranking = search(
+        lambda *_: [Structure("", BASE, *SEEN)], observed(changed(learning_rate=0.05)), Tries(FEWER)
+    )
     assert {f.name for f in ranking if f.as_good_as(ranking[0])} == {"SGD", "momentum"}
     assert ranking[0].name == "SGD"
 
@@ -78,7 +81,9 @@ def test_mini_batches_of_random_order_are_found(hidden: tuple[int, ...]) -> None
     """Also among more coordinates than a covariance is known of."""
     base = changed(model=BASE.model.model_copy(update={"hidden": hidden}))
     true = base.model_copy(update={"batch_size": 16, "epochs": 3, "learning_rate": 0.07})
-    best = search([Structure("", base, *SEEN)], observed(true, rounds=3), FEWER)[0]
+    best = search(lambda *_: [Structure("", base, *SEEN)], observed(true, rounds=3), Tries(FEWER))[
+        0
+    ]
     assert best.recipe.batch_size == 16
     assert (best.name, best.recipe.epochs) == ("SGD", 3)
     assert best.recipe.learning_rate == pytest.approx(0.07, rel=0.05)

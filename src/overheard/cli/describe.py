@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,7 +39,7 @@ def init(
         Option(help='"package.module:function" of a torch module that is more than dense layers.'),
     ] = "",
     minutes: Annotated[
-        float, Option(min=0, help="Of processor time, after which no further recipe is tried.")
+        float, Option(min=0, help="Of processor time, after which nothing new is tried.")
     ] = 10,
     trust_code: TrustCode = False,
 ) -> None:
@@ -78,13 +77,14 @@ def _identified(
     if file.exists():
         raise ChooseAnotherOutput(f"{file} exists already; remove it to find it anew")
     with tempfile.TemporaryDirectory() as work, terminal.steps("recipes by replay") as show:
-        began, options = time.process_time(), Options(seconds=60 * minutes, show=show)
+        options = Options(seconds=60 * minutes, show=show)
         found = identify(recording, given, Path(work), trust_code, options)
     path = os.path.relpath(table.resolve(), run.resolve())
     also = {"also_fits": tuple(other.words for other in found.open)}
     told, said = found.description, remarks(found)
-    if time.process_time() - began > options.seconds:
-        said.append(f"Stopped trying after {minutes:g} minutes: --minutes gives it more.")
+    if found.skipped:
+        left = f"Stopped after {minutes:g} minutes (--minutes gives it more) and did not try:"
+        said.append(f"{left} {', '.join(found.skipped)}.")
     data, audit = told.data.model_copy(update={"path": path}), told.audit.model_copy(update=also)
     told = told.model_copy(update={"data": data, "audit": audit})
     write_durably(file, [written(told, said)])

@@ -26,10 +26,10 @@ which the check of the best recipe shows (`evaluation.replay`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,7 @@ OPTIMISERS: dict[str, Optimiser] = {
     "AdamW": Adam(weight_decay=0.01, decoupled=True),
 }
 """As torch and its tutorials have them."""
+TRAINING = ("optimiser", "batch_size", "epochs", "learning_rate")
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Options:
     multiplications that a recipe may take in an early stage, a tenth of a second; the last may take
     20 times as many. ``structures``: how many are tried with every training. ``stages``: random
     orders that are replayed in each stage, and the recipes that go on to the next. ``near``:
-    residuals of those that are weighed at all, in units of the least. ``seconds`` of processor time
+    residuals of those that are weighed at all, in units of the least. ``seconds`` by this ``clock``
     after which nothing new is tried; ``show``: called with what is tried, and how many of how many
     ways of this stage are done.
     """
@@ -79,13 +80,36 @@ class Options:
     epochs: tuple[int, ...] = (1, 2, 3, 5, 10)
     work: float = 3e9
     structures: int = 4
-    stages: tuple[tuple[int, int], ...] = ((16, 24), (128, 8), (256, 8))
+    stages: tuple[tuple[int, int], ...] = ((16, 16), (64, 6), (256, 6))
     near: float = 4.0
     seconds: float = 600.0
+    clock: Callable[[], float] = field(default=time.process_time, compare=False)
     show: Callable[[str, int, int], None] = field(default=lambda *_: None, compare=False)
 
 
 USUAL = Options()
+Way = TypeVar("Way")
+
+
+class Tries:
+    """What is tried, one after the other, until the time is up; and what then was not."""
+
+    def __init__(self, options: Options) -> None:
+        self.options, self.until = options, options.clock() + options.seconds
+        self.skipped: list[str] = []
+
+    @property
+    def over(self) -> bool:
+        return self.options.clock() >= self.until
+
+    def of(self, what: str, ways: Iterable[Way], least: int = 0) -> Iterator[Way]:
+        """These, in their order; the first ``least`` of them whatever the time."""
+        for number, way in enumerate(every := list(ways)):
+            if number >= least and self.over:
+                self.skipped.append(f"{len(every) - number} of {len(every)} {what}")
+                return
+            self.options.show(f"trying {what}", number, len(every))
+            yield way
 
 
 @dataclass(frozen=True)
@@ -114,14 +138,14 @@ class Structure:
 @dataclass(frozen=True)
 class Fitted:
     """A recipe at its best rate. residual: part of the messages' squares that its mean leaves;
-    messages: the log density of each (M,); errors: rounding errors in each, where no order is
-    random."""
+    messages: the log density of each (M,), 0 if they were not weighed; errors: rounding errors in
+    each, where no order is random."""
 
     structure: Structure
     recipe: Recipe
     residual: float = np.inf
     errors: int = 0
-    messages: Array = field(default_factory=lambda: np.array([-np.inf]), compare=False)
+    messages: Array = field(default_factory=lambda: np.zeros(1), compare=False)
 
     @property
     def evidence(self) -> float:
@@ -137,6 +161,19 @@ class Fitted:
         epochs = f"{self.recipe.epochs} epoch{'s' * (self.recipe.epochs > 1)}"
         rate = f"{self.name} at rate {self.recipe.learning_rate:.4g}"
         return ", ".join([rate, batch, epochs, self.structure.words])
+
+    @property
+    def training(self) -> dict[str, Any]:
+        return {name: getattr(self.recipe, name) for name in TRAINING}
+
+    @property
+    def description(self) -> Any:
+        """What says so to an audit."""
+        whole, recipe = self.structure.description, self.recipe
+        also = {"algorithm": recipe.algorithm, "loss": recipe.loss}
+        training = whole.training.model_copy(update={**self.training, **also})
+        model = whole.model.model_copy(update=recipe.model.choices)
+        return whole.model_copy(update={"training": training, "model": model})
 
     def at(self, rate: float) -> Fitted:
         """At this rate, to eight digits: single precision has no more."""
@@ -238,79 +275,77 @@ def student(squares: Array, root: Array, size: int, freedom: float = 10.0) -> Ar
 
 
 def search(
-    structures: Sequence[Structure], observed: Messages, options: Options = USUAL
+    structures: Callable[[Any, str], Sequence[Structure]],
+    observed: Messages,
+    tries: Tries,
+    splits: Sequence[Any] = (None,),
 ) -> list[Fitted]:
-    """Recipes ranked by evidence, best first."""
-    sizes = [len(y) for y in structures[0].labels]
+    """Recipes ranked by evidence, best first. ``structures``: how records may have entered the
+    model after one of these ``splits`` into what was trained on and what was held out; all, or that
+    of these words. Where the time ends, as far as it led: not all weighed, or by the residual."""
+    every, options = structures(splits[0], ""), tries.options
+    sizes, gradients = [len(y) for y in every[0].labels], every[0].recipe.sends_gradient
     # epochs on one message that a recipe may take in an early stage
     room = options.work / (6 * float(np.mean(sizes)) * observed.sent.shape[1])
     rows = spread(len(observed.sent), int(np.clip(room / (4 * max(options.epochs)), 1, 6)))
     few = Messages(*(getattr(observed, each.name)[rows] for each in fields(observed)))
     epochs = [e for e in options.epochs if e <= max(1, room / (4 * len(few.sent)))]
     batches = [b for b in options.batches if b is None or b < max(sizes)]
-    names = ["SGD", "Adam"]
-    if structures[0].recipe.sends_gradient:
-        names, batches, epochs = ["SGD"], [None], [1]
-    until = time.process_time() + options.seconds
-    first = _Stage("how records enter the model", options, until, 2, 0.1)
-    found = _near(_fits(product(structures, names, batches[-2:]), [1], few, first), options.near)
-    if not structures[0].recipe.sends_gradient:  # those of the optimisers that come close
-        families = {type(f.recipe.optimiser) for f in found}
-        names = [n for n, rule in OPTIMISERS.items() if type(rule) in families]
-    kept = [*{id(f.structure): f.structure for f in found}.values()][: options.structures]
-    second = _Stage("how clients train", options, until, 4)
-    found = _near(_fits(product(kept, names, batches), epochs, few, second), options.near)
-    for orders, most in options.stages:
-        orders = int(np.clip(20 * room / len(observed.sent), 16, orders))
-        found = [weighed(f, few if orders == 16 else observed, orders) for f in found]
-        # of those whose odds are even the simplest is named first
-        found.sort(key=lambda f: (-round(f.evidence), list(OPTIMISERS).index(f.name)))
-        exact = [f for f in found[most:] if certain(f.recipe)]
-        found = found[:most] + exact[:1]  # random orders are to be compared with none
-    return found
+    optimisers = [*OPTIMISERS.values()]
+    if gradients:
+        optimisers, batches, epochs = [Sgd()], [None], [1]
+
+    def fits(what: str, ways: Iterable[Any], times: int, close: float, least: int) -> list[Fitted]:
+        """Structures and trainings at their rates, the closest first."""
+        found = []
+        for structure, training in tries.of(what, ways, least):
+            recipe = structure.recipe.model_copy(update={"learning_rate": 1e-3, **training})
+            found.append(fit_rate(Fitted(structure, recipe), few, times, close))
+        found.sort(key=lambda f: f.residual)
+        near = options.near * max([f.residual for f in found[:1]] + [_ROUNDING])
+        return [f for f in found if f.residual <= near]
+
+    def entering(every: Sequence[Structure]) -> list[Fitted]:
+        plain = trainings([o for o in optimisers if o in (Sgd(), Adam())], batches[-2:], [1])
+        return fits("ways in which records enter the model", product(every, plain), 2, 0.1, 1)
+
+    def ranked(found: list[Fitted], stages: Sequence[tuple[int, int]]) -> list[Fitted]:
+        for orders, most in stages:
+            orders = int(np.clip(20 * room / len(observed.sent), 16, orders))
+            these, ways = few if orders == 16 else observed, tries.of("recipes to weigh", found)
+            found = [weighed(f, these, orders) for f in ways] or found
+            # of those whose odds are even the simplest is named first
+            found.sort(key=lambda f: (-round(f.evidence), list(OPTIMISERS).index(f.name)))
+            exact = [f for f in found[most:] if certain(f.recipe)]
+            found = found[:most] + exact[:1]  # random orders are to be compared with none
+        return found
+
+    first = entering(every)
+    families = {type(f.recipe.optimiser) for f in first}  # those that come close
+    every_way = trainings([o for o in optimisers if type(o) in families], batches, epochs)
+    found = fits("ways to train", product([first[0].structure], every_way), 4, 1e-2, 0)
+    found = ranked(found or first, options.stages[:2])
+    likely = []
+    for split in tries.of("ways to hold records out", splits if len(splits) > 1 else ()):
+        (structure,) = structures(split, found[0].structure.words)
+        likely.append(weighed(replace(found[0], structure=structure), observed, 64))
+    if likely:  # neighbouring shares are often as good: of these the one that is usual
+        most = max(likely, key=lambda f: f.evidence)
+        best = next(f for f in likely if f.as_good_as(most))
+        found = [best, *found[1:]]
+        first = entering(structures(best.description.data.held_out, ""))
+    kept = [*{id(f.structure): f.structure for f in first}.values()][: options.structures]
+    ways = product(kept, [f.training for f in found])
+    refined = fits("ways to train with other inputs", ways, 4, 1e-2, 0)
+    return ranked(refined or found[:1], options.stages)
 
 
-class _Stage(NamedTuple):
-    """What a stage is about, until when it may begin something, random orders of each replay, and
-    to which part of its logarithm a rate is fitted."""
-
-    what: str
-    options: Options
-    until: float
-    times: int
-    close: float = 1e-2
+def trainings(*ways: Iterable[Any]) -> list[dict[str, Any]]:
+    """Of all these optimisers, sizes of batches, and epochs."""
+    return [dict(zip(TRAINING, way, strict=False)) for way in product(*ways)]
 
 
-def _fits(
-    ways: Iterable[Any], epochs: Sequence[int], observed: Messages, stage: _Stage
-) -> list[Fitted]:
-    """Every way (structure, optimiser and batch size); of epochs more and more as long as more of
-    them come closer."""
-    found: list[Fitted] = []
-    for number, (structure, name, batch) in enumerate(every := list(ways)):
-        stage.options.show(f"trying {stage.what}", number, len(every))
-        last = np.inf
-        for count in epochs:
-            if found and time.process_time() > stage.until:
-                return found
-            training = {"optimiser": OPTIMISERS[name], "batch_size": batch, "epochs": count}
-            recipe = structure.recipe.model_copy(update={**training, "learning_rate": 1e-3})
-            one = Fitted(structure, recipe)
-            found.append(fit_rate(one, observed, stage.times, stage.close))
-            if found[-1].residual > 1.5 * last:
-                break
-            last = min(last, found[-1].residual)
-    return found
-
-
-def _near(found: Sequence[Fitted], times: float) -> list[Fitted]:
-    """Those that leave at most so many times the least residual, or what rounding leaves; the
-    closest first."""
-    found = sorted(found, key=lambda f: f.residual)
-    return [f for f in found if f.residual <= times * max(found[0].residual, _ROUNDING)]
-
-
-def who_is_who(structures: Sequence[Structure], first: Messages) -> list[int]:
+def who_is_who(structures: Sequence[Structure], first: Messages, tries: Tries) -> list[int]:
     """Of every recorded client, in their order in the messages, the number of its records among
     those of the structures, where the names do not tell.
 
@@ -331,8 +366,8 @@ def who_is_who(structures: Sequence[Structure], first: Messages) -> list[int]:
         rows, columns = linear_sum_assignment(-np.array(alike).T)
         return float(np.array(alike)[columns, rows].sum()), columns.tolist()
 
-    tried = []
-    for structure, name in product(structures, ("SGD", "Adam")):
+    tried, ways = [], product(structures, ("SGD", "Adam"))
+    for structure, name in tries.of("ways to tell who is who", ways, 1):
         training = {"optimiser": OPTIMISERS[name], "learning_rate": 1e-3}
         one = Fitted(structure, structure.recipe.model_copy(update=training))
         tried.append((*paired(one, 1), one))
