@@ -114,7 +114,7 @@ def test_a_model_nearer_than_every_guess_is_unclear_by_a_test(high, clients, lev
     free = {"attack": "g", "value": 0.7, "low": 0.6, "high": 0.8, **shared}
     names = [str(k) for k in range(clients)]
     kept = {"question": "local_model", "paper": "p", "words": "w"}
-    needs = {"a": ("individual updates",), "g": ()}
+    needs = {"a": ("individual messages",), "g": ()}
     infos = tuple(AttackInfo(name=n, needs=of, **kept) for n, of in needs.items())
     made = [Finding(client=c, **one) for c in names for one in (ours, free)]
     both = (tuple(made), tuple(f for f in made if f.attack == "a"))

@@ -269,8 +269,9 @@ def test_a_client_without_records_is_said_and_not_scored(federation: Path) -> No
         recording, overheard.threat_named("server"), ["majority", "max_entropy"], targets=["s"]
     )
     assert {f.client for f in audit.findings} == {"site 0", "site 2"}
-    why = "truth/ has no records of this client, so a guess about it cannot be scored"
-    assert {(s.client, s.reason) for s in audit.skipped} == {("18446744073709551614", why)}
+    who = "18446744073709551614"
+    why = f"truth/ has no records of client {who!r}, so nothing is scored"
+    assert {(s.client, s.reason) for s in audit.skipped} == {(who, why)}
 
 
 def test_who_is_a_clients_is_asked_among_strangers_of_a_table(

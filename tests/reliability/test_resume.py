@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from overheard.evaluation import audit as audit_module
+from overheard.evaluation import parts
 from overheard.evaluation import checkpoint
 
 pytestmark = pytest.mark.slow
@@ -52,13 +52,13 @@ def test_a_stopped_audit_goes_on_and_ends_the_same(
     assert whole["curves"]
     assert whole["skipped"]
     launched: list[tuple[str, str]] = []
-    real = audit_module.launch  # type: ignore[attr-defined]
+    real = parts.launch  # type: ignore[attr-defined]
 
     def launch(attack: Any, view: Any, seed: int) -> Any:
         launched.append((attack.name, view.client))
         return real(attack, view, seed)
 
-    monkeypatch.setattr(audit_module, "launch", launch)
+    monkeypatch.setattr(parts, "launch", launch)
     for pieces in (5, 4, 3):
         with stopped_after(pieces):
             done = workplace.overheard(*AUDIT)
