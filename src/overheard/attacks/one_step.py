@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 
 from overheard.attacks.client import (
     Client,
-    format_of,
     one_step,
     rate_of,
     refuse_several_steps,
@@ -56,7 +55,6 @@ from overheard.decoding.measurement import (
 from overheard.decoding.posterior import POOR_FIT, UNSOLVED, believable
 from overheard.decoding.rounds import (
     Steps,
-    float32_noise,
     from_factors,
     moments_of_secret,
     statistics,
@@ -417,16 +415,9 @@ def _single_layer(client: Client) -> Measurement:
     if recipe.model.bias:
         inputs = np.concatenate([inputs, np.ones((people, values, 1))], axis=2)
     totals = _by_output(recipe, link.updates()[used] * scale)
-    returned = _by_output(recipe, link.returned[used].astype(np.float64))
-    stated = _by_output(recipe, rounding(link)[used] * scale)
-    in_single = format_of(link.returned).name == "float32"
-    parts = []
-    for unit in range(outputs):
-        noise = stated[unit]
-        if in_single:
-            noise = float32_noise(returned[unit], residuals[unit], inputs, scale)
-            noise = np.hypot(noise, link.noise_sd * scale)
-        parts.append(from_factors(residuals[unit], inputs, totals[unit], noise))
+    noise = _by_output(recipe, rounding(link)[used] * scale)
+    series = zip(residuals, totals, noise, strict=True)
+    parts = [from_factors(own, inputs, total, sd) for own, total, sd in series]
     return parts[0] if outputs == 1 else stack(parts)
 
 
