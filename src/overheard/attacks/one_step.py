@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 
 from overheard.attacks.client import (
     Client,
-    format_of,
     one_step,
     rate_of,
     refuse_several_steps,
@@ -56,7 +55,6 @@ from overheard.decoding.measurement import (
 from overheard.decoding.posterior import POOR_FIT, UNSOLVED, believable
 from overheard.decoding.rounds import (
     Steps,
-    float32_noise,
     from_factors,
     moments_of_secret,
     statistics,
@@ -85,9 +83,6 @@ class OneStepOptions:
     fitting: mean square of what an answer leaves, in units of rounding, up to which it fits: what a
         wrong description leaves is orders of magnitude more.
     count_sd: how exactly the number of members is known, in records.
-    few_numbers: of rows, which then cost next to nothing.
-    even: ratio of largest to smallest noise of a round's rows up to which their inner products tell
-        as much as the rows.
     louder: variance of the noise, in units of the stated one, at which inner products alone must
         leave no doubt: what they say is then held against the stated noise, number by number.
     scaled_rounds: in which scales are looked for (spread evenly).
@@ -98,8 +93,6 @@ class OneStepOptions:
     rounds: int = 100
     fitting: float = 100.0
     count_sd: float = 0.01
-    few_numbers: int = 100_000
-    even: float = 1.5
     louder: float = 1.5
     scaled_rounds: int = 8
     passes: int = 4
@@ -184,7 +177,7 @@ def _decoded(client: Client, rounds: int, options: OneStepOptions) -> Found:
     """The answer from so many rounds, scale and noise of the updates taken out."""
     link, announced = client.messages, client.may_be_clipped
     notes: dict[str, float | int | str] = {}
-    measured = measure(client, rounds, options)
+    measured = measure(client, rounds)
     # noise that nobody told of must not stand for members that the pool lacks
     everybody = bool(client.candidates.present.all()) and not link.sparse
     single = one_step(link, client.recipe) and client.candidates.unknowns <= UNKNOWNS
@@ -197,7 +190,7 @@ def _decoded(client: Client, rounds: int, options: OneStepOptions) -> Found:
             client = client.hearing(replace(link, noise_sd=noise))
             notes["noise_found"] = noise
             unscaled, scale = _unscaled(client, options)
-            measured = unscaled if scaled else measure(client, rounds, options)
+            measured = unscaled if scaled else measure(client, rounds)
         if scaled:
             notes["scale"] = scale
     posterior = _solved(client, measured)
@@ -207,11 +200,10 @@ def _decoded(client: Client, rounds: int, options: OneStepOptions) -> Found:
 
 def _proven(client: Client, rounds: int, options: OneStepOptions) -> Found | None:
     """The answer of inner products alone, if it leaves no doubt and explains every number that was
-    observed; None where few numbers are no work, or scales are to be found first."""
+    observed; None where it cannot, or where scales are to be found first."""
     recipe, candidates = client.recipe, client.encoded
     thetas, updates, noise = _observed(client, rounds)
-    few = candidates.unknowns * thetas.size <= options.few_numbers
-    short = few or 2 * thetas.size < candidates.unknowns
+    short = 2 * thetas.size < candidates.unknowns
     if short or client.messages.sparse or client.may_be_clipped:
         return None
     loudest = noise.max(axis=1, keepdims=True) * np.sqrt(options.louder)
@@ -246,22 +238,17 @@ def _solved(client: Client, measurement: Measurement) -> Posterior:
     return decode_tied(measurement, client.ties, client.prior)
 
 
-def measure(client: Client, rounds: int, options: OneStepOptions = DEFAULT) -> Measurement:
+def measure(client: Client, rounds: int) -> Measurement:
     """What the messages say about which candidate each record is."""
     if has_moments(client):
         return _moments(client, rounds)
     refuse_several_steps(client.messages, client.recipe)
     if is_single_layer(client):
         return _single_layer(client)
-    return network_measurement(client, rounds, options=options)
+    return network_measurement(client, rounds)
 
 
-def network_measurement(
-    client: Client,
-    rounds: int,
-    scales: Array | None = None,
-    options: OneStepOptions = DEFAULT,
-) -> Measurement:
+def network_measurement(client: Client, rounds: int, scales: Array | None = None) -> Measurement:
     """The measurement of any network. Of records that may be absent the number of those present is
     one more equation: the client reported it. scales: by what each of the rounds used was
     multiplied before it was sent (None: by one)."""
@@ -271,10 +258,7 @@ def network_measurement(
         updates, noise = updates / scales[:, None], noise / scales[:, None]
     if client.messages.sparse:
         return _rows(recipe, thetas, updates, noise, candidates, updates != 0)
-    numbers = candidates.unknowns * thetas.size
-    even = (noise.max(axis=1) <= options.even * noise.min(axis=1)).all()
-    short = even and thetas.size > candidates.unknowns and numbers > options.few_numbers
-    if numbers > NUMBERS or short:
+    if candidates.unknowns * thetas.size > NUMBERS:
         return inner_products(recipe, thetas, updates, noise, candidates).measurement()
     return _rows(recipe, thetas, updates, noise, candidates)
 
@@ -431,16 +415,9 @@ def _single_layer(client: Client) -> Measurement:
     if recipe.model.bias:
         inputs = np.concatenate([inputs, np.ones((people, values, 1))], axis=2)
     totals = _by_output(recipe, link.updates()[used] * scale)
-    returned = _by_output(recipe, link.returned[used].astype(np.float64))
-    stated = _by_output(recipe, rounding(link)[used] * scale)
-    in_single = format_of(link.returned).name == "float32"
-    parts = []
-    for unit in range(outputs):
-        noise = stated[unit]
-        if in_single:
-            noise = float32_noise(returned[unit], residuals[unit], inputs, scale)
-            noise = np.hypot(noise, link.noise_sd * scale)
-        parts.append(from_factors(residuals[unit], inputs, totals[unit], noise))
+    noise = _by_output(recipe, rounding(link)[used] * scale)
+    series = zip(residuals, totals, noise, strict=True)
+    parts = [from_factors(own, inputs, total, sd) for own, total, sd in series]
     return parts[0] if outputs == 1 else stack(parts)
 
 
@@ -516,7 +493,7 @@ def _unscaled(client: Client, options: OneStepOptions) -> tuple[Measurement, flo
     scales, few = np.ones(len(lengths)), np.zeros(len(lengths), dtype=bool)
     for row in rounds:
         one, tried = client.only(np.array([row])), np.array([0.5, 1.0, 2.0]) * lengths[row]
-        parts = [network_measurement(one, 1, scale[None], options) for scale in tried]
+        parts = [network_measurement(one, 1, scale[None]) for scale in tried]
         few[row] = client.may_be_clipped and parts[0].residual_dof < SPARE
         if parts[0].residual_dof >= SPARE:
             square, slope, _ = np.polyfit(tried, [part.residual_ss for part in parts], 2)
@@ -524,7 +501,7 @@ def _unscaled(client: Client, options: OneStepOptions) -> tuple[Measurement, flo
     scales = np.where(scales > 0, scales, 1.0)
     for left in reversed(range(options.passes if few.any() else 1)):
         scales[few] = np.minimum(lengths[few], 1.0)
-        made = network_measurement(client, len(scales), scales, options)
+        made = network_measurement(client, len(scales), scales)
         if left:
             lengths = _lengths(client, _solved(client, made).probabilities)
     return made, float(np.median(scales))

@@ -33,9 +33,6 @@ from overheard.errors import FixRecording
 
 Array = NDArray[np.float64]
 
-UNIT_ROUNDOFF_32 = float(np.finfo(np.float32).eps) / 2
-"""Relative error of one float32 operation."""
-
 
 def from_factors(
     residuals: Array, inputs: Array, totals: Array, noise: Any, leak: float = 0.1
@@ -45,7 +42,7 @@ def from_factors(
     residuals: (m, K, T), record i's residual at round t were its value candidate k;
     inputs: (m, K, d), its input vector under candidate k (bias = a constant coordinate);
     totals: (T, d), observed sums of gradients: (sent - returned) * m / learning rate for one
-    full-batch step; noise: their standard deviations, (T, d) or a number (:func:`float32_noise`);
+    full-batch step; noise: their standard deviations, (T, d) or a number;
     leak: curves below this (whitened, all records together) are dropped.
 
     Noise is taken as independent between rounds and coordinates. It is raised per coordinate to
@@ -66,29 +63,6 @@ def from_factors(
     shapes = basis / precision[:, None]
     columns = [(inputs[:, :, j], residual[:, j], sd[:, j]) for j in active]
     return stack([_coordinate(coefficients, shapes, *column) for column in columns])
-
-
-def float32_noise(returned: Array, residuals: Array, inputs: Array, scale: float) -> Array:
-    """Standard deviation (T, d) of gradient sums read from float32 models (decoders.md section 4).
-
-    returned: (T, d), the models sent back; scale: what turns a difference of models into a sum of
-    gradients (m / learning rate); residuals (m, K, T) and inputs (m, K, d) as in
-    :func:`from_factors`.
-
-    Adds, in squares: the rounding of the returned model, ulp(theta') scale / sqrt(12); the
-    rounding of each residual (a sigmoid is good to 2^-24 and its argument adds as much again); the
-    rounding of the products, taken as coherent; and that of the running sum. The candidate with
-    the larger error counts. On Adult the true error had 0.8 to 1.1 times this root mean square.
-    """
-    ulp = np.spacing(np.abs(returned).astype(np.float32)).astype(np.float64)
-    arithmetic = np.zeros_like(ulp)
-    for k in range(residuals.shape[1]):
-        r, x = residuals[:, k], inputs[:, k]
-        products = (np.abs(r).T @ np.abs(x)) ** 2
-        running = (r.T @ x) ** 2 * (x != 0).sum(axis=0)
-        each = 4 * (x**2).sum(axis=0)
-        arithmetic = np.maximum(arithmetic, UNIT_ROUNDOFF_32**2 * (each + products + running))
-    return np.asarray(np.sqrt((ulp * scale) ** 2 / 12.0 + arithmetic), dtype=np.float64)
 
 
 def _curves(series: Array, leak: float, combinations: int = 300) -> Array:
