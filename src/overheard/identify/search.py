@@ -208,10 +208,10 @@ def replayed(fitted: Fitted, observed: Messages, times: int, kind: str = "") -> 
     return np.concatenate(made).reshape(len(sent), times, -1)
 
 
-def fit_rate(fitted: Fitted, observed: Messages, times: int, close: float = 1e-2) -> Fitted:
+def fit_rate(fitted: Fitted, observed: Messages, times: int, close: float = 1e-3) -> Fitted:
     """The recipe at the rate at which its mean replay is as long as the messages are along it, to
     ``close`` of its logarithm; to rounding where nothing is random, unless that is rough."""
-    exact = certain(fitted.recipe) and close < 0.1
+    exact = certain(fitted.recipe) and close < 0.01
     how = (1 if certain(fitted.recipe) else times, "float64" if exact else "")
     lengths = np.linalg.norm(observed.added, axis=1, keepdims=True).clip(_TINY)
 
@@ -296,11 +296,17 @@ def search(
         optimisers, batches, epochs = [Sgd()], [None], [1]
 
     def fits(what: str, ways: Iterable[Any], times: int, close: float, least: int) -> list[Fitted]:
-        """Structures and trainings at their rates, the closest first."""
+        """Structures and trainings at their rates, the closest first. Trainings of more and more
+        epochs go on as long as they come closer, each from the rate of the one before."""
         found = []
-        for structure, training in tries.of(what, ways, least):
-            recipe = structure.recipe.model_copy(update={"learning_rate": 1e-3, **training})
-            found.append(fit_rate(Fitted(structure, recipe), few, times, close))
+        for structure, trainings in tries.of(what, ways, least):
+            rate, closest = 1e-3, np.inf
+            for training in trainings:
+                recipe = structure.recipe.model_copy(update={"learning_rate": rate, **training})
+                found.append(one := fit_rate(Fitted(structure, recipe), few, times, close))
+                rate, closest = one.recipe.learning_rate, min(closest, one.residual)
+                if one.residual > 1.1 * closest or tries.over:
+                    break
         found.sort(key=lambda f: f.residual)
         near = options.near * max([f.residual for f in found[:1]] + [_ROUNDING])
         return [f for f in found if f.residual <= near]
@@ -335,14 +341,17 @@ def search(
         found = [best, *found[1:]]
         first = entering(structures(best.description.data.held_out, ""))
     kept = [*{id(f.structure): f.structure for f in first}.values()][: options.structures]
-    ways = product(kept, [f.training for f in found])
-    refined = fits("ways to train with other inputs", ways, 4, 1e-2, 0)
+    ways = product(kept, [[f.training] for f in found])
+    refined = fits("ways to train with other inputs", ways, 4, 1e-3, 0)
     return ranked(refined or found[:1], options.stages)
 
 
-def trainings(*ways: Iterable[Any]) -> list[dict[str, Any]]:
-    """Of all these optimisers, sizes of batches, and epochs."""
-    return [dict(zip(TRAINING, way, strict=False)) for way in product(*ways)]
+def trainings(
+    optimisers: Iterable[Optimiser], batches: Iterable[int | None], epochs: Sequence[int]
+) -> list[list[dict[str, Any]]]:
+    """Of each optimiser and size of batches those of more and more epochs."""
+    ways = product(optimisers, batches)
+    return [[dict(zip(TRAINING, (*way, count), strict=False)) for count in epochs] for way in ways]
 
 
 def who_is_who(structures: Sequence[Structure], first: Messages, tries: Tries) -> list[int]:

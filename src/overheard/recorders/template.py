@@ -31,13 +31,6 @@ from overheard.transcript.messages import releases_arrays, returns_gradients
 from overheard.transcript.store import Recording
 
 BESIDE = "audit.toml"
-_TREES = """\
-name = "xgboost"             # boosted trees, as bytes of XGBoost's JSON or UBJSON
-aggregation = "bagging"      # or cyclic
-objective = "binary:logistic"  # or multi:softprob, reg:squarederror, count:poisson, reg:gamma
-eta = 0.3                    # and reg_lambda, reg_alpha, max_delta_step, subsample,
-max_depth = 6                # num_parallel_tree, where they are not XGBoost's own
-local_rounds = 1"""
 _ACTIVATIONS = ("relu", "tanh", "sigmoid")
 
 
@@ -46,9 +39,12 @@ def write_template(run: str | Path) -> Path:
     recording = undescribed(Recording.open(run))
     layout, file = wire_layout(recording), recording.path / BESIDE
     network = not releases_arrays(recording.payload)
-    model, inputs = _likely(layout) if network else (_TREES, 0)
-    # every other part is about networks
-    parts = (resources.files(__package__) / "audit.toml.in").read_text("utf-8").split("%%\n")
+    whole, trees = (
+        (resources.files(__package__) / f"{name}.toml.in").read_text("utf-8")
+        for name in ("audit", "trees")
+    )
+    model, inputs = _likely(layout) if network else (trees.rstrip(), 0)
+    parts = whole.split("%%\n")  # every other one is about networks
     text = "".join(parts if network else parts[::2]).format(
         run=visible(str(run)),
         file=visible(str(file)),
@@ -282,20 +278,15 @@ def _programs(recording: Recording) -> Iterator[dict[str, Any]]:
         for eta in (0.3, 0.1, 0.05, 0.01, 0.2, 0.5, 1.0):
             yield {"name": "xgboost", "eta": eta, **one}
     else:  # FLARE's: statistic/data set/column
-        found = [
-            (name.split("/"), name) for name in said if name.startswith(("sum/", "histogram/"))
-        ]
-        for group in dict.fromkeys(parts[1] for parts, _ in found):
-            own = [(parts, name) for parts, name in found if parts[1] == group and len(parts) == 3]
-            tables = [
-                {"kind": "sum", "of": c} if k == "sum" else {"by": [c]} for (k, _, c), _ in own
-            ]
-            kinds = ["numbers" if k == "sum" else "counts" for (k, _, _), _ in own]
-            names = {f"{k}.{kind}": own[k][1] for k, kind in enumerate(kinds)}
-            edges = {
-                parts[2]: said[f"{n}/edges"][1:-1].tolist()
-                for parts, n in own
-                if f"{n}/edges" in said
-            }
+        parts = [(*name.split("/"), name) for name in said if name.count("/") == 2]
+        own = [part for part in parts if part[0] in ("sum", "histogram")]
+        for group in dict.fromkeys(of for _, of, _, _ in own):
+            tables, names, edges = [], {}, {}
+            for place, (kind, _, column, name) in enumerate(p for p in own if p[1] == group):
+                total = kind == "sum"
+                tables.append({"kind": "sum", "of": column} if total else {"by": [column]})
+                names[f"{place}.{'numbers' if total else 'counts'}"] = name
+                if f"{name}/edges" in said:
+                    edges[column] = said[f"{name}/edges"][1:-1].tolist()
             one = {"tables": tables, "wire_names": names, "bins": edges}
             yield {"name": "statistics", "decimals": 4, **one}
