@@ -365,7 +365,7 @@ def test_any_other_module_is_taken_as_it_is(
     ("made", "complaint"),
     [
         (lambda: Own(5), "first.weight 5x3.*this is not the model that was trained"),
-        (lambda width: Own(width), "cannot be called without arguments"),
+        (lambda width: Own(width), "called without arguments, failed: TypeError"),
         (lambda: 5, "makes a int, not a torch module"),
         (lambda: 1 / 0, "failed: ZeroDivisionError: division"),
     ],

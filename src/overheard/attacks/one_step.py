@@ -105,13 +105,10 @@ DEFAULT = OneStepOptions()
 def is_one_step(client: Client) -> bool:
     """Is an update linear in what the records are, and are there gradients, record by record?"""
     link, recipe, net = client.messages, client.recipe, network(client.recipe)
-    if has_moments(client):
-        return True
-    if not one_step(link, recipe):
-        return False
-    if net.factored:
-        return True
-    return not (net.chance or net.mixes) and not too_long(recipe, link.sent[0], client.encoded)
+    if has_moments(client) or not one_step(link, recipe):
+        return has_moments(client)
+    alone = not (net.chance or net.mixes)
+    return net.factored or (alone and not too_long(recipe, link.sent[0], client.encoded))
 
 
 def decode_one_step(

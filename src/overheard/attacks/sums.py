@@ -178,10 +178,9 @@ def beside_unknown_clients(view: View, rng: np.random.Generator) -> AttributeVal
         )
     link = _mean_client(sums, first, float(len(there) * sizes[0]))
     table, labels = _joined(everybody, names)
-    one = view.knowing(link, PublicRecords(table), Labels(labels))
-    defence = defence_of(view)
-    one = one.knowing(replace(defence, noise_sd=defence.noise_sd / np.sqrt(len(there))))
-    found = PartialDecode()(one, rng)
+    one, defence = view.knowing(link, PublicRecords(table), Labels(labels)), defence_of(view)
+    blurred = replace(defence, noise_sd=defence.noise_sd / np.sqrt(len(there)))
+    found = PartialDecode()(one.knowing(blurred), rng)
     own = np.repeat(names, sizes) == view.client
     return replace(found, probabilities=found.probabilities[own])
 

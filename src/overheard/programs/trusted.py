@@ -36,13 +36,10 @@ def made_by(factory: str) -> Any:
 
     try:
         module = make()
-    except TypeError as error:
-        raise FixConfig(
-            f"model.factory {factory!r} cannot be called without arguments: {error}"
-        ) from error
     except Exception as error:
         raise FixConfig(
-            f"model.factory {factory!r} failed: {type(error).__name__}: {error}"
+            f"model.factory {factory!r}, called without arguments, failed: {type(error).__name__}: "
+            f"{error}"
         ) from error
     if not isinstance(module, torch.nn.Module):
         raise FixConfig(
