@@ -329,7 +329,7 @@ def search(
     first = entering(every)
     families = {type(f.recipe.optimiser) for f in first}  # those that come close
     every_way = trainings([o for o in optimisers if type(o) in families], batches, epochs)
-    found = fits("ways to train", product([first[0].structure], every_way), 4, 1e-2, 0)
+    found = fits("ways to train", product([first[0].structure], every_way), 2, 0.03, 0)
     found = ranked(found or first, options.stages[:2])
     likely = []
     for split in tries.of("ways to hold records out", splits if len(splits) > 1 else ()):
