@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from shutil import rmtree
@@ -226,11 +227,12 @@ def _recipes(
     by_size = sorted(there, key=lambda c: (len(table[c]), c))
     names = [by_size[k] for k in spread(len(by_size), tries.options.clients)]
 
+    @cache
     def structures(split: HeldOut | None, words: str) -> list[Structure]:
         return replace(asked, held_out=split).structures(names, words)
 
-    (some, *_) = asked.structures(names)
-    observed = messages(asked.described(some.description), names, tries.options.rounds)
+    some = structures(splits[0], "")[0].description
+    observed = messages(asked.described(some), names, tries.options.rounds)
     best, *others = search(structures, observed, tries, splits)
     split = best.description.data.held_out
     (whole,) = replace(asked, held_out=split).structures(by_size, best.structure.words)

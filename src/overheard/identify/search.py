@@ -80,7 +80,7 @@ class Options:
     epochs: tuple[int, ...] = (1, 2, 3, 5, 10)
     work: float = 3e9
     structures: int = 4
-    stages: tuple[tuple[int, int], ...] = ((16, 16), (64, 6), (256, 6))
+    stages: tuple[tuple[int, int], ...] = ((16, 8), (64, 4), (256, 4))
     near: float = 4.0
     seconds: float = 600.0
     clock: Callable[[], float] = field(default=time.process_time, compare=False)
@@ -329,12 +329,12 @@ def search(
     first = entering(every)
     families = {type(f.recipe.optimiser) for f in first}  # those that come close
     every_way = trainings([o for o in optimisers if type(o) in families], batches, epochs)
-    found = fits("ways to train", product([first[0].structure], every_way), 4, 1e-2, 0)
+    found = fits("ways to train", product([first[0].structure], every_way), 2, 0.03, 0)
     found = ranked(found or first, options.stages[:2])
     likely = []
     for split in tries.of("ways to hold records out", splits if len(splits) > 1 else ()):
         (structure,) = structures(split, found[0].structure.words)
-        likely.append(weighed(replace(found[0], structure=structure), observed, 64))
+        likely.append(weighed(replace(found[0], structure=structure), observed, 32))
     if likely:  # neighbouring shares are often as good: of these the one that is usual
         most = max(likely, key=lambda f: f.evidence)
         best = next(f for f in likely if f.as_good_as(most))
