@@ -12,8 +12,7 @@ from unittest import mock
 
 import pytest
 
-from overheard.evaluation import parts
-from overheard.evaluation import checkpoint
+from overheard.evaluation import checkpoint, parts
 
 pytestmark = pytest.mark.slow
 
