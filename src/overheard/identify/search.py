@@ -7,9 +7,12 @@ fewer recipes, more messages and more replays.
 
 1. Structures: those under which plain descent or Adam comes closest; a wrong one gives gradients
    that point elsewhere, whatever the rate.
-2. Every training under these, each at the rate that fits it best. The rate is no grid: what a
-   client adds is almost proportional to it, so that the secant method finds it in a few replays.
-3. Those that come closest are ranked by evidence, the log density of the messages.
+2. Every training under the best of these, each at the rate that fits it best. The rate is no grid:
+   what a client adds is almost proportional to it, so that the secant method finds it in a few
+   replays.
+3. Under the training that comes closest: which records were held out, if that is open.
+4. The best trainings under each of the best structures, ranked by evidence, the log density of the
+   messages.
 
 Evidence. Where nothing is random a message is the replay, to rounding, or to a small error that
 all messages share: of the records, say, which were scaled by other numbers. Where the order of
