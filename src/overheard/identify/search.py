@@ -83,7 +83,7 @@ class Options:
     epochs: tuple[int, ...] = (1, 2, 3, 5, 10)
     work: float = 3e9
     structures: int = 4
-    stages: tuple[tuple[int, int], ...] = ((16, 8), (64, 4), (256, 4))
+    stages: tuple[tuple[int, int], ...] = ((16, 12), (128, 6), (256, 6))
     near: float = 4.0
     seconds: float = 600.0
     clock: Callable[[], float] = field(default=time.process_time, compare=False)
@@ -323,10 +323,13 @@ def search(
             orders = int(np.clip(20 * room / len(observed.sent), 16, orders))
             these, ways = few if orders == 16 else observed, tries.of("recipes to weigh", found)
             found = [weighed(f, these, orders) for f in ways] or found
+            # of both kinds: few orders tell badly how a random one compares with none
+            kinds = ([f for f in found if certain(f.recipe) is kind] for kind in (True, False))
             # of those whose odds are even the simplest is named first
-            found.sort(key=lambda f: (-round(f.evidence), list(OPTIMISERS).index(f.name)))
-            exact = [f for f in found[most:] if certain(f.recipe)]
-            found = found[:most] + exact[:1]  # random orders are to be compared with none
+            order = {name: place for place, name in enumerate(OPTIMISERS)}
+            best = [sorted(k, key=lambda f: (-round(f.evidence), order[f.name])) for k in kinds]
+            found = [f for kind in best for f in kind[:most]]
+            found.sort(key=lambda f: (-round(f.evidence), order[f.name]))
         return found
 
     first = entering(every)
