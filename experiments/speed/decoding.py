@@ -116,10 +116,9 @@ def _algebra(sizes: Sizes, folder: Path) -> Job:
 LIMIT = (
     "One search is a hundred passes through the network, forwards and backwards twice; a solve "
     "cannot do without two passes, the records' Gram matrix and a factor of it, in float64. What "
-    "is possible is these alone. Ours factors three matrices of that size (is every "
-    "direction above the noise; a root of the Gram matrix; the posterior) and solves for all "
-    "records: by cProfile half of its time. It is one solve where the papers try several rounds, "
-    "temperatures and starts."
+    "is possible is these alone. Ours does these, encodes the records and holds "
+    "the answer against every number observed. It is one solve where the papers try several "
+    "rounds, temperatures and starts."
 )
 LINES = (
     Comparison(
