@@ -75,8 +75,10 @@ def person(age: int, education: str, sex: str = "Male", work: str = "Private") -
 
 
 def idx(values: np.ndarray) -> bytes:
+    # the time would stand in the bytes, and so in the names of tests: workers, which collect them
+    # one second apart, would have other tests
     head = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes()
-    return gzip.compress(head + values.astype(np.uint8).tobytes())
+    return gzip.compress(head + values.astype(np.uint8).tobytes(), mtime=0)
 
 
 @pytest.fixture
@@ -121,7 +123,7 @@ TWO: dict[str, Any] = {"clients": 2, "records": 1, "auxiliary": 2}
     [
         (adult, "adult.test", b"<html>not found</html>\n", r"adult\.test: is not UCI's Adult"),
         (flights, "Clean_Dataset.csv.zip", b"PK no", r"no Clean_Dataset\.csv can be read"),
-        (wages, "CPSSW8.csv.gz", gzip.compress(b"a,b\n1,2\n"), r"CPSSW8\.csv\.gz: is not"),
+        (wages, "CPSSW8.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0), r"CPSSW8\.csv\.gz: is not"),
         (mnist, "mnist/train-images-idx3-ubyte.gz", b"not gzip", r"ubyte\.gz: "),
         (mnist, "mnist/train-images-idx3-ubyte.gz", idx(np.zeros((12, 28, 27))), r"ubyte\.gz: "),
         (mnist, "mnist/train-images-idx3-ubyte.gz", idx(PIXELS)[:-9], r"ubyte\.gz: "),
