@@ -220,7 +220,7 @@ CASES: dict[str, Case] = {
     "three columns": columns(),
     "three columns, Adam": columns(training={**ADAM, **EPOCHS}, seeds=3),
     "some records, linear": some(LINEAR, quick=True),
-    "some records, network": some(MLP),
+    "some records, network": some(MLP, seeds=40),
     "ladder, linear": ladder(LINEAR),
     "ladder, network": ladder(MLP, seeds=3),
     "trees": trees(TABLES, quick=True),
