@@ -172,6 +172,22 @@ def test_another_training_than_stated_is_flagged(
     assert guess.probabilities.max() < 0.99  # what is flagged calls no record certain
 
 
+def test_declared_noise_on_mini_batches_is_no_other_training(federate: Federate) -> None:
+    """It belongs to what simulated clients send: the answer is vaguer and no less calibrated."""
+    confidence, right = [], []
+    for seed in range(6):
+        defence = [{"name": "gaussian", "sd": 0.003}]
+        settings = {**SMALL, **MOMENTUM, "rounds": 1, "batch_size": 8, "seed": seed}
+        recording = federate(NETWORK, defence=defence, **settings)
+        view = observed(ATTRIBUTE, recording)
+        guess = decoded(view)
+        assert "flag" not in guess.diagnostics
+        confidence.append(float(guess.probabilities.max(axis=1).mean()))
+        right.append(accuracy(recording, view, guess))
+    assert np.mean(right) > 0.7
+    assert abs(np.mean(confidence) - np.mean(right)) < 0.1
+
+
 def test_other_records_than_the_clients_are_flagged(federate: Federate) -> None:
     view = observed(ATTRIBUTE, federate(NETWORK, **SMALL, batch_size=8, **MOMENTUM))
     records = view.know(PublicRecords).records
