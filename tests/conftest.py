@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import logging
 import os
 import shutil
 import subprocess
@@ -75,6 +76,13 @@ def _no_power_cut() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", lambda handle: None)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _our_loggers_are_on() -> None:
+    """A framework that configures logging in this process switches off the loggers of others."""
+    for name in ("overheard", "overheard.guard"):
+        logging.getLogger(name).disabled = False
 
 
 @pytest.fixture(autouse=True)
