@@ -15,7 +15,6 @@ import overheard
 from experiments import documentation
 
 GENERATED = {
-    "attack_table": documentation.attack_table,
     "attack_pages": documentation.attack_pages,
     "question_table": documentation.question_table,
 }
