@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 SRC = Path(__file__).parents[1] / "src" / "overheard"
 
 CASES = re.compile(
@@ -41,19 +39,13 @@ def test_nobody_asks_what_it_has() -> None:
     assert not asking()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_the_checker_sees_a_case_and_leaves_the_rest_alone() -> None:
+    asking = (
         'if recipe.algorithm == "fedsgd":',
         'plain = recipe.algorithm in ("fedavg", "fedsgd")',
         'if link.payload != "model":',
         'if recipe.loss == "cross_entropy":',
         "heavy = isinstance(recipe.model, LeNet)",
-    ],
-)
-def test_the_checker_sees_a_case(line: str) -> None:
-    assert cases(line) == [1]
-
-
-def test_the_checker_leaves_the_rest_alone() -> None:
+    )
+    assert cases("\n".join(asking)) == [1, 2, 3, 4, 5]
     assert cases('algorithm: Literal["fedavg"]\nrate = recipe.rate\nif link.gradients:\n') == []

@@ -65,21 +65,12 @@ def test_a_flipped_byte_is_noticed_wherever_it_is(folder: Path, mask: int) -> No
                 read_ledger(folder)
 
 
-@pytest.mark.parametrize(
-    ("order", "line"),
-    [
-        ([0, 2, 1, 3], 2),  # reordered
-        ([0, 2, 3], 2),  # one removed
-        ([0, 1, 1, 2, 3], 3),  # one repeated
-    ],
-)
-def test_removed_repeated_and_reordered_lines_are_noticed(
-    folder: Path, order: list[int], line: int
-) -> None:
+def test_removed_repeated_and_reordered_lines_are_noticed(folder: Path) -> None:
     lines = (folder / INDEX).read_text().splitlines(keepends=True)
-    (folder / INDEX).write_text("".join(lines[i] for i in order))
-    with pytest.raises(FixRecording, match=f"line {line} is damaged"):
-        read_ledger(folder)
+    for order, line in (([0, 2, 1, 3], 2), ([0, 2, 3], 2), ([0, 1, 1, 2, 3], 3)):
+        (folder / INDEX).write_text("".join(lines[i] for i in order))
+        with pytest.raises(FixRecording, match=f"line {line} is damaged"):
+            read_ledger(folder)
 
 
 @pytest.mark.parametrize(
