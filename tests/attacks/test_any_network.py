@@ -24,7 +24,7 @@ from overheard.attacks.partial import PartialDecode
 from overheard.attacks.sums import SumDecode
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import initial
-from overheard.programs.recipe import LeNet, PrivateSteps, Recipe, Target
+from overheard.programs.recipe import LeNet, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled, encode
 from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import (
@@ -124,7 +124,7 @@ def test_sums(tmp_path: Path, as_module: Any) -> None:
 PEOPLE, PIXELS, SECRET = 40, 256, "p136"
 
 
-def observed(rng, private=None, **changes):
+def observed(rng, **changes):
     """The view of one round of a small LeNet on 16 x 16 pixels, one of them binary and secret."""
     model = LeNet(image=(1, 16, 16), filters=(3, 4), hidden=(8,), outputs=3, **changes)
     columns = {f"p{i}": rng.random(PEOPLE) for i in range(PIXELS)}
@@ -136,7 +136,6 @@ def observed(rng, private=None, **changes):
         encoding=Encoding(blocks=tuple(Scaled(column=c) for c in columns)),
         target=Target(column="y", classes=(0.0, 1.0, 2.0)),
         learning_rate=0.5,
-        private=private,
     )
     records = Records(columns)
     theta = initial(model, 5).astype(np.float32)
@@ -167,10 +166,3 @@ def test_chance_in_the_network_is_not_taken_for_the_secret(rng):
     sure = guess.probabilities.max(axis=1) > 0.99
     assert (guess.choice() == secret)[sure].all()
     assert guess.diagnostics["simulated_accuracy"] < 1.0
-
-
-def test_clipping_each_record_hides_nothing_and_noise_does(rng):
-    view, secret = observed(rng, PrivateSteps(clip=0.5, noise=0.0))
-    assert (launch(MaxEntropy(), view, 0).choice() == secret).mean() >= 0.95
-    view, secret = observed(rng, PrivateSteps(clip=0.5, noise=50.0))
-    assert (launch(MaxEntropy(), view, 0).choice() == secret).mean() <= 0.8

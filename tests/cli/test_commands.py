@@ -72,20 +72,6 @@ def test_the_seed_option_overrides_the_config(workplace: Any) -> None:
     assert "seed" not in (workplace.path / "other/wire/index.jsonl").read_text()
 
 
-def test_selections_narrow_the_audit(workplace: Any) -> None:
-    done = workplace.overheard(
-        *("audit", "run", "--out", "out", "--threat", "secure-server", "--client", "site 1"),
-        *("--target", "s", "--attack", "majority", "--attack", "max_entropy"),
-    )
-    assert done.returncode == 0, done.stderr
-    record = without_seconds(workplace.path / "out" / "audit.json")
-    assert [(f["attack"], f["client"]) for f in record["findings"]] == [("majority", "site 1")]
-    (skipped,) = record["skipped"]
-    assert "needs Messages" in skipped["reason"]
-    assert "granted by: eavesdropper, isolating-server, server" in skipped["reason"]
-    assert "needs Messages" in " ".join(done.stdout.split())
-
-
 @pytest.mark.parametrize("command", [*COMMANDS, "data list"])
 def test_help_has_an_example(workplace: Any, command: str) -> None:
     done = workplace.overheard(*command.split(), "--help")

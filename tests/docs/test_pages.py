@@ -250,6 +250,7 @@ def test_every_public_name_is_documented() -> None:
     for name in overheard.__all__:
         thing = getattr(overheard, name)
         assert (thing.__doc__ or "").strip(), name
+        assert name in dir(overheard)
         if inspect.isclass(thing) and not getattr(thing, "_is_protocol", False):
             assert thing.__doc__ not in {base.__doc__ for base in thing.__mro__[1:]}, name
             for member, value in vars(thing).items():

@@ -17,8 +17,7 @@ from overheard import attacks
 from overheard.attacks import all_attacks
 from overheard.attacks.baselines import LastReturned
 from overheard.errors import FixConfig, FixRecording
-from overheard.evaluation.audit import PIECE, audit, flag_notes, promise_notes
-from overheard.evaluation.checkpoint import Checkpoint
+from overheard.evaluation.audit import audit, flag_notes, promise_notes
 from overheard.evaluation.parts import AuditOptions
 from overheard.evaluation.record import VERSION, Finding, read_audit
 from overheard.evaluation.scoring import Scored, pooled
@@ -61,24 +60,6 @@ def test_every_attack_is_either_found_or_skipped_with_a_reason(record):
             assert found != bool(skipped)
             assert all(s.reason for s in skipped)
     assert {a.name for a in record.attacks} == set(QUICK)
-
-
-@pytest.mark.parametrize("share", [0, 0.5, 1])
-def test_what_was_kept_is_not_done_again_and_what_was_not_is(federate, tmp_path, share):
-    """An audit stopped anywhere, also among the attacks on one client."""
-    recording, names = federate(), ("majority", "max_entropy", "model_based_linear")
-    folder = tmp_path / "kept"
-    folder.mkdir()
-    whole = audit(recording, EAVESDROPPER, names, kept=Checkpoint(folder, PIECE))
-    pieces = sorted(folder.iterdir())
-    for piece in pieces[int(share * len(pieces)) :]:
-        piece.unlink()
-    again = audit(recording, EAVESDROPPER, names, kept=Checkpoint(folder, PIECE))
-    assert without_seconds(again) == without_seconds(whole)
-    assert sorted(folder.iterdir()) == pieces
-    seconds = {(f.attack, f.client): f.seconds for f in whole.findings}
-    same = [f.seconds == seconds[f.attack, f.client] for f in again.findings]
-    assert np.mean(same) == pytest.approx(share, abs=0.2)
 
 
 def test_findings_carry_what_honesty_needs(record):

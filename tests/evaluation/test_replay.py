@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from federations import generated_people, simulated
 
-from overheard.evaluation.audit import audit
 from overheard.evaluation.record import Replay, pooled_rate
 from overheard.evaluation.replay import Chance, replays, together
 from overheard.programs.recipe import Adam, Recipe, Sgd
 from overheard.programs.records import Records
 from overheard.transcript.kind import recipe_of
 from overheard.transcript.store import Recording
-from overheard.transcript.threat import EAVESDROPPER
 
 pytestmark = pytest.mark.slow
 
@@ -157,13 +155,6 @@ def test_what_cannot_be_checked_says_why(tmp_path, federate, monkeypatch):
     monkeypatch.setattr("overheard.evaluation.replay.MOST_WORK", 1e5)
     (reason,) = {r.reason for r in checked(recording)}
     assert reason == "too long to repeat: 5 parameters (local steps: 1)"
-
-
-def test_an_audit_holds_the_replays_and_goes_on_with_them(federate, tmp_path, monkeypatch):
-    recording = federate(rounds=4)
-    record = audit(recording, EAVESDROPPER, ["majority"], clients=["0", "3"], targets=["s"])
-    assert [(r.client, r.outcome) for r in record.replays] == [("0", "fits"), ("3", "fits")]
-    assert record.unfit == set()
 
 
 def test_one_more_of_the_same_is_not_strange_and_a_shift_is(rng):

@@ -160,10 +160,6 @@ TOML = (
 
 
 def test_the_command_says_what_it_measured_and_exits_by_it(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from overheard.cli import app
-
     file, out = tmp_path / "client.toml", tmp_path / "found.json"
     file.write_text(TOML)
     told = CliRunner().invoke(app, ["preflight", str(file), "--no-changes", "--out", str(out)])

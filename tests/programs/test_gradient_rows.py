@@ -5,28 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_twins import by_torch
 
 from overheard.programs.gradient_rows import GradientRows, Outer, Written, stacked
-from overheard.programs.networks import DenseNetwork
-from overheard.programs.recipe import Dense
-
-LOSSES = st.sampled_from(["squared_error", "cross_entropy"])
-ACTIVATIONS = st.sampled_from(["relu", "tanh", "sigmoid"])
-
-
-@given(st.integers(0, 10_000), LOSSES, ACTIVATIONS, st.booleans())
-def test_rows_of_a_dense_network_are_autograds(seed, loss, activation, bias):
-    rng = np.random.default_rng(seed)
-    outputs = 1 if loss == "squared_error" else 3
-    model = Dense(inputs=3, hidden=(4,), outputs=outputs, activation=activation, bias=bias)
-    theta, x, y = rng.normal(size=model.size), rng.normal(size=(5, 3)), rng.normal(size=5)
-    if loss == "cross_entropy":
-        y = rng.integers(0, outputs, 5).astype(float)
-    rows, written = DenseNetwork(model, loss).rows(theta, x, y), by_torch(model, loss, theta, x, y)
-    assert (len(rows), rows.size) == written.shape
-    np.testing.assert_allclose(rows.explicit(), written, atol=1e-12)
-
 
 SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
 

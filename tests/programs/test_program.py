@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
 from federations import generated_people, recorded, view_of, with_strangers
+from scripts import load
 
 from overheard.attacks import all_attacks, attack_named
 from overheard.errors import (
@@ -22,15 +24,15 @@ from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.programs.program import families, family_named, program_of, settings_of
 from overheard.transcript.kind import program_in
-from overheard.transcript.knowledge import AuxiliaryData, PublicRecords, Sums
-from overheard.transcript.ledger import digest_line
+from overheard.transcript.knowledge import AuxiliaryData, Sums
 from overheard.transcript.messages import parse_round
-from overheard.transcript.share import share
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 from overheard.transcript.verify import verify
 from overheard.transcript.view import launch, observe
+
+attempting = load(Path(__file__).parents[1] / "transcript" / "attempting.py")
 
 
 def federated(path, rounds=6):
@@ -101,17 +103,6 @@ def test_older_names_of_attacks_still_work():
         assert attack_named(old).name != old
 
 
-def test_a_shared_recording_can_be_attacked(tmp_path):
-    recording = federated(tmp_path / "run")
-    share(recording, "attribute.s", EAVESDROPPER, tmp_path / "shared", clients=["0"])
-    shared = Recording.open(tmp_path / "shared")
-    assert program_in(shared) == program_in(recording)
-    view, truth = view_of(shared), recording.truth()["0"]
-    guess = launch(attack_named("max_entropy"), view, 0)
-    secret = dict(zip(truth["x0"], truth["s"], strict=True))  # its rows are in another order
-    assert guess.choice().tolist() == [secret[x] for x in view.know(PublicRecords).records["x0"]]
-
-
 def test_messages_may_change_their_shape_from_round_to_round(tmp_path):
     """Bytes, other names and other lengths each way, as they were."""
     sent = [{"model": np.frombuffer(b"", np.uint8)}, {"model": np.frombuffer(b"{}", np.uint8)}]
@@ -139,24 +130,16 @@ def test_a_layout_of_its_own_is_for_releases_only(tmp_path):
     with Recorder(tmp_path / "run", "release", {}) as recorder:
         recorder.round(0, arrays, {"a": {"other": np.zeros(1)}})
     index = tmp_path / "run" / "wire" / "index.jsonl"
-    lines = [json.loads(line.split(" ", 1)[1]) for line in index.read_text().splitlines()]
+    lines = attempting.lines_of(index)
     for wrong in ([["other", "F64", [300]]], [["other", "F64"]], "x", [["other", "F64", [1]]] * 2):
         broken = json.loads(json.dumps(lines[1]))
         broken["messages"][1][2] = wrong
         with pytest.raises(FixRecording, match="round 0 is not valid"):
             parse_round(tmp_path / "run" / "wire", broken)
-    index.write_text(_signed(index.read_text().replace('"release"', '"model"')))
+    lines[0]["payload"] = "model"
+    attempting.forge(index, lines)
     with pytest.raises(FixRecording, match="only releases of programs may"):
         Recording.open(tmp_path / "run")
-
-
-def _signed(text):
-    previous, made = "", []
-    for line in text.splitlines():
-        said = line.split(" ", 1)[1]
-        previous = digest_line(previous, said)
-        made.append(f"{previous} {said}\n")
-    return "".join(made)
 
 
 SETTINGS = {"name": "newton"}

@@ -143,18 +143,6 @@ def test_orders_differ_between_epochs_and_clients() -> None:
     assert not np.array_equal(first[0], first[1])
 
 
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_as_many_steps_as_batches_are_epochs(epochs: int) -> None:
-    """One client, 13 records in batches of 4: 4 steps are an epoch, to the last bit."""
-    by_epochs = recipe_for("logistic", batch_size=4, epochs=epochs)
-    by_steps = recipe_for("logistic", batch_size=4, steps=4 * epochs)
-    data = padded(client_data(by_epochs, (13,)))
-    start = np.full(by_epochs.model.size, 0.1)
-    first, second = (local_training(r, start, data, stream(1, "x")) for r in (by_epochs, by_steps))
-    assert np.array_equal(first, second)
-    assert by_steps.local_steps(13) == by_epochs.local_steps(13) == 4 * epochs
-
-
 def wide(**changes: Any) -> Recipe:
     return recipe_of(Dense(inputs=9, hidden=(6,), outputs=3), "cross_entropy", **changes)
 

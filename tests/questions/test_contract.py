@@ -16,7 +16,6 @@ from overheard.attacks import all_attacks, attack_named
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.metrics import comparable_optimum
 from overheard.evaluation.scoring import Case, Scored, answers_in
-from overheard.programs.records import Records
 from overheard.questions import question as registry
 from overheard.questions.property import answers_of
 from overheard.questions.question import Metric, Question, Topic, all_questions, question_named
@@ -195,34 +194,6 @@ def test_a_target_may_be_several_columns_at_once() -> None:
     assert Target.parse(one.key) == one
     with pytest.raises(FixConfig, match="two columns or more"):
         Target.parse("attribute+.female")
-
-
-def test_several_columns_are_scored_as_one(federate: Any) -> None:
-    """Each record's pair of values, against the commonest pair and a stranger who sees neither."""
-    recording = federate(participation=1.0, people=40, change=_with_second_secret)
-    client, target, recipe = recording.clients[0], attribute("s", "t"), recipe_of(recording)
-    assert recipe is not None
-    truth = recording.truth()
-    pairs = [f"{a}+{b}" for a, b in zip(truth[client]["s"], truth[client]["t"], strict=True)]
-    known = tuple(sorted({"0.0+0.0", "0.0+1.0", "1.0+0.0", "1.0+1.0"}))
-    view = View(client, target, "server", {AttributeDomain: AttributeDomain("s+t", known)})
-    scorer = Case(recipe, truth, target, view, 0).scorer()
-    right = np.array([known.index(pair) for pair in pairs])
-    half = np.where(np.arange(40) % 2, right, (right + 1) % 4)
-    for chosen, accuracy in ((right, 1.0), (half, 0.5)):
-        guess = AttributeValues(certain(chosen, known), known, claims=False)
-        found = scorer(attack_named("majority"), guess, 0.0).finding
-        assert found.value == accuracy
-        assert found.attribute == "s+t"
-        assert found.majority == max(map(pairs.count, known)) / 40
-        assert found.imputation is not None
-        assert found.imputation < 0.95  # who saw one of the columns would know more
-
-
-def _with_second_secret(dataset: Any) -> Any:
-    records = dataset.records
-    second = (np.arange(len(records)) // 4 % 2).astype(np.float64)
-    return replace(dataset, records=Records({**records.columns, "t": second}))
 
 
 def test_what_is_not_known_is_named() -> None:

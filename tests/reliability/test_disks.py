@@ -90,24 +90,3 @@ def test_two_recorders_that_start_together(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.undo()
     first.close()
     assert verify(tmp_path / "run").sound
-
-
-def flip(path: Path, at: int) -> None:
-    raw = bytearray(path.read_bytes())
-    raw[at] ^= 1
-    path.write_bytes(raw)
-
-
-def test_a_damaged_recording_is_refused_and_nothing_is_written(workplace: Any) -> None:
-    """Two rounds of eight are gone: one by its file, one by its line of the index."""
-    wire = workplace.path / "run" / "wire"
-    flip(wire / "round-000002.safetensors", 400)
-    lines = (wire / "index.jsonl").read_bytes().splitlines(keepends=True)
-    flip(wire / "index.jsonl", sum(map(len, lines[:6])) + 80)
-    before = workplace.contents()
-    words = ["--attack", "majority", "--attack", "global_model", "--no-rounds"]
-    done = workplace.overheard("audit", "run", "--out", "out", *words)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: run/wire/index.jsonl: line 7 is damaged")
-    assert workplace.contents() == before

@@ -116,18 +116,6 @@ def test_an_error_while_recording_leaves_the_rounds_before_it(tmp_path: Path, be
     assert verify(tmp_path / "run").unfinished
 
 
-def test_killed_at_any_byte_of_the_index_the_recording_opens(run: Path) -> None:
-    """At every length: see the test of ledgers; what is said of the files: those of `verify`."""
-    index = run / "wire" / INDEX
-    whole = index.read_bytes()
-    for length in range(whole.index(b"\n") + 1, len(whole), 5):
-        index.write_bytes(whole[:length])
-        recording, complete = Recording.open(run), whole[:length].count(b"\n") - 1
-        assert not recording.closed
-        assert len(recording.rounds) == complete
-        assert recording.link("north")[0].tolist() == list(range(complete))
-
-
 RECORD_FOREVER = """
 import sys, itertools, numpy as np
 from overheard.transcript.store import Recorder

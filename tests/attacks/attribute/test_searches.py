@@ -248,16 +248,6 @@ def test_each_rule_chooses_its_row() -> None:
     }
 
 
-def test_statistics_of_two_classes_and_none(federate: Any) -> None:
-    logistic = federate({"name": "logistic"}, learning_rate=0.5)
-    view = view_of(logistic)
-    assert len(launch(gm.Statistics(), view, 0).probabilities) == 120
-    linear = federate()
-    view = view_of(linear)
-    with pytest.raises(ChooseAnotherAttack, match="the label is a number"):
-        launch(gm.Statistics(), view, 0)
-
-
 def test_the_public_model_learns_from_elsewhere(tmp_path: Path) -> None:
     recording = digits_run(tmp_path)
     guess, secret = guessed(PublicModel(400), recording, "c043", VICTIM)
