@@ -26,6 +26,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 import numpy as np
 import pytest
 from federations import generated_people, recorded
+from generated import write_csv
 from hypothesis import HealthCheck, settings
 
 from overheard import Recording, terminal
@@ -111,7 +112,6 @@ def federate(tmp_path: Path) -> Callable[..., Recording]:
 class Workplace:
     """A folder with a small federation's config, in which the command is run."""
 
-    TABLE = "people.csv"
     CONFIG = """
 [data]
 source = "file"
@@ -131,11 +131,9 @@ attributes = ["s"]
     def __init__(self, path: Path) -> None:
         self.path = path
         dataset = generated_people(clients=3, people=30, columns=2, seed=1)
-        columns = {n: v.tolist() for n, v in dataset.records.columns.items()}
-        columns["at"] = [f"site {c}" for c in columns["at"]]
-        rows = zip(*columns.values(), strict=True)
-        lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
-        (path / self.TABLE).write_text("\n".join(lines) + "\n")
+        columns = dict(dataset.records.columns)
+        columns["at"] = np.array([f"site {c}" for c in columns["at"]])
+        write_csv(path / "people.csv", columns)
         (path / "federation.toml").write_text(self.CONFIG)
 
     SCREEN = {"COLUMNS": "100", "NO_COLOR": "1"}
@@ -166,6 +164,18 @@ attributes = ["s"]
             main()
         code = ended.value.code
         return subprocess.CompletedProcess(words, code, stdout.getvalue(), stderr.getvalue())
+
+    def done(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """The same, which ends well."""
+        ended = self.overheard(*words)
+        assert ended.returncode == 0, ended.stderr
+        return ended
+
+    def refused(self, *words: str) -> str:
+        """The same, which ends with code 1: what it says of it."""
+        ended = self.overheard(*words)
+        assert ended.returncode == 1, ended.stdout
+        return ended.stderr
 
     def contents(self) -> dict[str, bytes]:
         """Every file and its bytes; folders too."""

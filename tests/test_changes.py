@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,42 +48,6 @@ LOSS = """        Loss(
     )
 }
 """
-SOURCE = '''
-
-def towns() -> Dataset:
-    """Two towns of 30 people each."""
-    rng = np.random.default_rng(0)
-    town = np.repeat(["north", "south"], 30)
-    records = Records(
-        {"town": town, "age": rng.normal(size=60), "smokes": rng.integers(2, size=60) * 1.0,
-         "cost": rng.normal(size=60)}
-    )
-    return BUNDLED["towns"].dataset(
-        records, client="town", target="cost", task="regression", sensitive=("smokes",)
-    )
-'''
-TOML = """
-[towns]
-loader = "bundled:towns"
-what = "60 people of two towns"
-licence = "none"
-origin = "drawn"
-bundled = "comes with overheard"
-"""
-FEDERATION = """
-[data]
-source = "towns"
-[model]
-name = "linear"
-[training]
-rounds = 4
-learning_rate = 0.1
-loss = "log_cosh"
-[[defence]]
-name = "halved"
-[audit]
-attributes = ["smokes"]
-"""
 
 
 def named(change: str) -> list[str]:
@@ -103,30 +68,30 @@ def changed(copy: Path) -> set[str]:
     }
 
 
-def test_a_defence_a_loss_and_a_data_source(tmp_path: Path) -> None:
-    copy = tmp_path / "src" / "overheard"
+def test_a_defence_a_loss_and_an_attack(workplace: Any) -> None:
+    """The attack is the one that docs/add-an-attack.md shows."""
+    copy = workplace.path / "src" / "overheard"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "federation" / "defences" / "halved.py").write_text(DEFENCE)
     losses = copy / "programs" / "losses.py"
     losses.write_text(losses.read_text().replace("    )\n}\n", LOSS, 1))
-    for name, more in (("bundled.py", SOURCE), ("sources.toml", TOML)):
-        with (copy / "data" / name).open("a") as file:
-            file.write(more)
-    said = [path for change in ("a defence", "a loss", "a data source") for path in named(change)]
+    shutil.copy(ROOT / "examples" / "share_of_values.py", copy / "attacks")
+    said = [path for change in ("a defence", "a loss", "an attack") for path in named(change)]
     assert all(any(path.startswith(one) for one in said) for path in changed(copy))
-    assert len(changed(copy)) == 4
+    assert len(changed(copy)) == 3
 
     def overheard(*arguments: str) -> None:
         subprocess.run(
             [sys.executable, "-m", "overheard", *arguments],
-            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(copy.parent)}, check=True,
+            cwd=workplace.path, env={**os.environ, "PYTHONPATH": str(copy.parent)}, check=True,
         )  # fmt: skip
 
-    (tmp_path / "federation.toml").write_text(FEDERATION)
-    overheard("simulate", "federation.toml", "--out", "run")
-    overheard("audit", "run", "--attack", "max_entropy", "--attack", "majority", "--out", "audit")
-    audit = json.loads((tmp_path / "audit" / "audit.json").read_text())
+    config = workplace.CONFIG.replace("[training]", '[training]\nloss = "log_cosh"')
+    (workplace.path / "changed.toml").write_text(config + '[[defence]]\nname = "halved"\n')
+    overheard("simulate", "changed.toml", "--out", "new")
+    overheard("audit", "new", "--attack", "share_of_values", "--out", "audit")
+    audit = json.loads((workplace.path / "audit" / "audit.json").read_text())
     assert "the defence halved" in json.dumps(audit)
-    assert {finding["client"] for finding in audit["findings"]} == {"north", "south"}
-    training = next((tmp_path / "run" / "side").glob("*-clientprogram.json"))
+    assert {finding["attack"] for finding in audit["findings"]} == {"share_of_values"}
+    training = next((workplace.path / "new" / "side").glob("*-clientprogram.json"))
     assert "log_cosh" in training.read_text()

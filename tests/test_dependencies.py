@@ -8,6 +8,7 @@ an empty environment, with the newest versions of everything.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -47,7 +48,11 @@ sys.meta_path.insert(0, Absent())
 def python(script: str, *blocked: str) -> str:
     """What a new interpreter prints to which these packages are not installed."""
     command = [sys.executable, "-c", ABSENT.format(blocked) + script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    paths = os.pathsep.join([str(ROOT / "tests" / "helpers"), *sys.path])
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -107,14 +112,11 @@ def test_starting_is_quick(script: str) -> None:
 
 AUDITS = """
 import json, sys, tempfile
-import numpy as np
+from pathlib import Path
 import overheard
+from federations import generated_people
+from generated import write_csv
 
-rng = np.random.default_rng(1)
-people = rng.normal(size=(90, 5)).round(3)
-people[:, 3] = people[:, 0] > 0
-people[:, 4] = np.digitize(people[:, :4].sum(axis=1), [-1, 1])
-lines = [",".join(map(str, [*row, f"site {i % 3}"])) for i, row in enumerate(people.tolist())]
 found = []
 for model, training in [
     ({"name": "linear"}, {"rounds": 3}),
@@ -122,21 +124,20 @@ for model, training in [
     ({"name": "mlp", "hidden": [8]}, {"rounds": 1}),
     ({"name": "mlp", "hidden": [8]}, {"rounds": 1, "batch_size": 10, "epochs": 2}),
 ]:
+    classes = model["name"] != "linear"
     with tempfile.TemporaryDirectory() as place:
-        with open(place + "/people.csv", "w") as file:
-            file.write("\\n".join(["a,b,c,secret,y,site", *lines]))
-        task = "regression" if model["name"] == "linear" else "classification"
-        data = {"source": "file", "path": place + "/people.csv", "client": "site", "target": "y"}
+        people = generated_people(3, 30, 3, 1, classes).records.columns
+        data = {"source": "file", "path": write_csv(Path(place, "people.csv"), people)}
+        data["task"] = "classification" if classes else "regression"
         federation = overheard.parse_config({
-            "data": {**data, "task": task},
+            "data": {**data, "client": "at", "target": "y"},
             "model": model,
             "training": {"learning_rate": 0.1, **training},
-            "audit": {"attributes": ["secret"]},
+            "audit": {"attributes": ["s"]},
         })
         run = overheard.Recording.open(overheard.simulate(overheard.plan(federation), place + "/r"))
         threat, how = overheard.threat_named("eavesdropper"), overheard.AuditOptions(rounds=False)
-        audit = overheard.audit(run, threat, ["max_entropy"], ["site 1"], [], how)
-    (one,) = audit.findings
+        (one,) = overheard.audit(run, threat, ["max_entropy"], ["1"], [], how).findings
     found.append([one.value, one.low, one.imputation, one.details.get("bits_gained")])
 print(json.dumps([found, sorted({"torch", "pyarrow"} & set(sys.modules))]))
 """

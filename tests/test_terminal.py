@@ -24,8 +24,7 @@ QUICK = ["--attack", "exact_linear", "--attack", "majority", "--attack", "max_en
 
 @pytest.fixture
 def audited(workplace: Any) -> Any:
-    done = workplace.overheard("audit", "run", "--out", "a", *QUICK)
-    assert done.returncode == 0, done.stderr
+    workplace.done("audit", "run", "--out", "a", *QUICK)
     return workplace
 
 
@@ -119,8 +118,7 @@ def test_json_is_one_object(workplace: Any) -> None:
 
 
 def test_the_doctor(workplace: Any) -> None:
-    done = workplace.overheard("doctor")
-    assert done.returncode == 0
+    done = workplace.done("doctor")
     for word in ("python\t", "overheard\t", "torch\t", "flower\t", "randhie\t"):
         assert word in done.stdout
     told = json.loads(workplace.overheard("doctor", "--json").stdout)
@@ -139,8 +137,7 @@ def changed_audit(audited: Any, name: str, run: dict[str, Any], **figures: float
 
 
 def test_compare_the_same_and_a_rise(audited: Any) -> None:
-    same = audited.overheard("compare", "a/audit.json", "a/audit.json", "--clients")
-    assert same.returncode == 0, same.stderr
+    same = audited.done("compare", "a/audit.json", "a/audit.json", "--clients")
     assert "no rise" in same.stdout
     recipe = json.loads((audited.path / "a/audit.json").read_text())["run"]["recipe"]
     run = {"recipe": recipe | {"epochs": 5}}
@@ -152,8 +149,7 @@ def test_compare_the_same_and_a_rise(audited: Any) -> None:
     assert risen.returncode == 1
     assert "leakage rose: s\n" in risen.stdout
     assert re.search(r"\+30.0 points\t\+\d+.\d to \+\d+.\d\trose", risen.stdout)
-    fallen = audited.overheard("compare", c, b, "--json")
-    assert fallen.returncode == 0
+    fallen = audited.done("compare", c, b, "--json")
     told = json.loads(fallen.stdout)
     assert {row["secret"]: row["change"] for row in told["rows"]}["s"] == "fell"
     assert "epochs\t1\t5" in audited.overheard("compare", "a/audit.json", b).stdout
@@ -162,14 +158,3 @@ def test_compare_the_same_and_a_rise(audited: Any) -> None:
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: not comparable: ")
     assert audited.overheard("compare", b, other, "--anyway").returncode in (0, 1)
-
-
-def test_completion_is_there(workplace: Any) -> None:
-    assert "--install-completion" in workplace.overheard("--help").stdout
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("overheard"))],
-        env={**os.environ, "_OVERHEARD_COMPLETE": "complete_bash", "COMP_WORDS": "overheard co",
-             "COMP_CWORD": "1"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.stdout.split() == ["compare"]

@@ -23,17 +23,9 @@ from overheard.attacks.papers.lyu2021 import CosMatching, Statistics
 from overheard.attacks.partial import PartialDecode
 from overheard.attacks.sums import SumDecode
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs.networks import initial
-from overheard.programs.recipe import LeNet, Recipe, Target
-from overheard.programs.records import Encoding, Records, Scaled, encode
-from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import (
-    AttributeDomain,
     ClientProgram,
     EverybodysRecords,
-    Labels,
-    Messages,
-    PublicRecords,
 )
 from overheard.transcript.target import LABEL, attribute, membership
 from overheard.transcript.threat import SECURE_SERVER, SERVER
@@ -119,50 +111,3 @@ def test_sums(tmp_path: Path, as_module: Any) -> None:
     threat = SECURE_SERVER.granting(EverybodysRecords)
     view = view_of(recording, "attribute.c043", threat=threat)
     the_same(SumDecode(), view, as_module)
-
-
-PEOPLE, PIXELS, SECRET = 40, 256, "p136"
-
-
-def observed(rng, **changes):
-    """The view of one round of a small LeNet on 16 x 16 pixels, one of them binary and secret."""
-    model = LeNet(image=(1, 16, 16), filters=(3, 4), hidden=(8,), outputs=3, **changes)
-    columns = {f"p{i}": rng.random(PEOPLE) for i in range(PIXELS)}
-    secret = columns[SECRET] = (rng.random(PEOPLE) < 0.4).astype(np.float64)
-    labels = rng.integers(3, size=PEOPLE).astype(np.float64)
-    recipe = Recipe(
-        model=model,
-        loss="cross_entropy",
-        encoding=Encoding(blocks=tuple(Scaled(column=c) for c in columns)),
-        target=Target(column="y", classes=(0.0, 1.0, 2.0)),
-        learning_rate=0.5,
-    )
-    records = Records(columns)
-    theta = initial(model, 5).astype(np.float32)
-    data = shards([encode(recipe.encoding, records)], [labels], "float32")
-    returned = local_training(recipe, theta, data, rng)
-    link = Messages("model", np.arange(1), theta[None], returned, np.array([float(PEOPLE)]))
-    pieces = (
-        link,
-        ClientProgram(recipe),
-        PublicRecords(records.without(SECRET)),
-        Labels(labels),
-        AttributeDomain(SECRET, (0.0, 1.0)),
-    )
-    view = View("a", attribute(SECRET), "eavesdropper", {type(p): p for p in pieces})
-    return view, secret
-
-
-def test_a_pixel_is_decoded_from_one_step_of_a_lenet(rng):
-    view, secret = observed(rng)
-    guess = launch(MaxEntropy(), view, 0)
-    assert (guess.choice() == secret).mean() >= 0.95
-    assert guess.diagnostics["unknowns"] == PEOPLE
-
-
-def test_chance_in_the_network_is_not_taken_for_the_secret(rng):
-    view, secret = observed(rng, dropout=0.5)
-    guess = launch(MaxEntropy(), view, 0)
-    sure = guess.probabilities.max(axis=1) > 0.99
-    assert (guess.choice() == secret)[sure].all()
-    assert guess.diagnostics["simulated_accuracy"] < 1.0

@@ -44,6 +44,10 @@ def batch_normed() -> nn.Module:
     return nn.Sequential(nn.Linear(9, 48), nn.BatchNorm1d(48), nn.ReLU(), nn.Linear(48, 1))
 
 
+def dropping() -> nn.Module:
+    return nn.Sequential(nn.Linear(9, 24), nn.Tanh(), nn.Dropout(0.5), nn.Linear(24, 1))
+
+
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], dict[str, Any]]:
     """A model made by a function of this file."""
@@ -215,3 +219,25 @@ def test_who_reads_gradients_refuses_other_training(name: str, federate: Federat
     view = observed(ATTRIBUTE, federate(**SMALL, **ADAM))
     with pytest.raises(ChooseAnotherAttack, match="plain gradient steps"):
         decoded(view, name)
+
+
+def test_clipping_each_record_hides_nothing_and_noise_does(own: Any, federate: Federate) -> None:
+    """A module of one's own under DP-SGD, from the config to the answer."""
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
+    right = []
+    for noise in (0.0, 50.0):
+        steps = [{"name": "dp_sgd", "clip": 0.5, "noise": noise}]
+        recording = federate(own(normed), **SMALL | {"rounds": 1}, defence=steps)
+        view = observed(ATTRIBUTE, recording)
+        right.append(accuracy(recording, view, decoded(view)))
+    assert right[0] >= 0.95
+    assert right[1] <= 0.8
+
+
+def test_chance_in_the_network_is_not_taken_for_the_secret(own: Any, federate: Federate) -> None:
+    recording = federate(own(dropping), **SMALL)
+    view = observed(ATTRIBUTE, recording)
+    guess = decoded(view)
+    sure = guess.probabilities.max(axis=1) > 0.99
+    assert (guess.choice() == recording.truth()[view.client]["s"])[sure].all()
+    assert guess.diagnostics["simulated_accuracy"] < 1.0

@@ -13,7 +13,6 @@ from overheard import Recording, launch
 from overheard.attacks.attribute import MaxEntropy
 from overheard.errors import FixData
 from overheard.programs.orders import Place, orders
-from overheard.report.html import render, render_markdown
 from overheard.report.verdict import headline
 from overheard.transcript.knowledge import BatchOrder
 from overheard.transcript.threat import EAVESDROPPER
@@ -74,9 +73,6 @@ def test_it_is_a_finding_with_a_remedy(federate: Federate) -> None:
     assert all(client in note for client in recording.clients)
     assert "seed 7: torch's DataLoader" in note
     assert "Do not seed" in note
-    page, text = render(record), render_markdown(record)
-    assert "can be guessed" in page.split('<section id="verdict"')[1].split("</section>")[0]
-    assert "Do not seed" in text.split("## Verdict")[1].split("## ")[0]
 
 
 def test_orders_that_nobody_seeded_are_not_claimed(federate: Federate) -> None:

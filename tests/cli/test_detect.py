@@ -4,95 +4,48 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from federations import digit_images
 
 import overheard
-from overheard.cli import main
 
 pytestmark = pytest.mark.slow
 
-CONFIG = """
-[data]
-source = "digits_images"
-options = {{ clients = 10, records = 20, auxiliary = 300 }}
-[model]
-name = "logistic"
-[training]
-rounds = {rounds}
-learning_rate = 0.01
-participation = {participation}
-[property]
-kind = "{kind}"
-positives = {positives}
-[[defence]]
-name = "secure_sum"
-dropout_rate = {dropout}
-"""
-
-Run = Callable[..., tuple[int, str, str]]
+DETECT, WITH = ("--property", "poisoning"), ("--with", "what.toml")
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The program as started in a shell: exit code, what it printed, what it complained about."""
-
-    def start(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["overheard", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return start
+def recorded(path: Path, **training: Any) -> None:
+    """Sums of ten clients, of whom two send their updates negated."""
+    asked = {"kind": "inversion", "positives": 2}
+    digit_images(path, property_=asked, options={"records": 20}, **{"rounds": 20, **training})
 
 
-@pytest.fixture
-def record(tmp_path: Path, run: Run) -> Callable[..., Path]:
-    def make(**settings: object) -> Path:
-        usual: dict[str, object] = {"rounds": 20, "participation": 0.4, "kind": "inversion"}
-        usual |= {"positives": 2, "dropout": 0.0}
-        file = tmp_path / "federation.toml"
-        file.write_text(CONFIG.format(**(usual | settings)))
-        out = tmp_path / "run"
-        code, _, complaint = run("simulate", file, "--out", out)
-        assert code == 0, complaint
-        return out
-
-    return make
-
-
-def test_a_ranked_table_and_an_audit(record: Callable[..., Path], run: Run, tmp_path: Path) -> None:
-    recording = record()
-    out = tmp_path / "who.json"
-    options = ("--property", "poisoning", "--out", out)
-    code, printed, complaint = run("detect", recording, *options)
-    assert code == 0, complaint
+def test_a_ranked_table_and_an_audit(workplace: Any) -> None:
+    recorded(workplace.path / "sums")
+    words = ("detect", "sums", *DETECT, "--out", "who.json")
+    printed = workplace.done(*words).stdout
     rows = [line.split("\t") for line in printed.splitlines() if line.startswith("client ")]
     probabilities = [float(row[2]) for row in rows]
     assert len(rows) == 10
     assert probabilities == sorted(probabilities, reverse=True)
     assert [row[1] for row in rows[:3]] == ["yes", "yes", ""]
     assert "2 of 2 found with 0 false alarms; F1 1.00" in printed
-    (found,) = overheard.read_audit(out).findings
+    (found,) = overheard.read_audit(workplace.path / "who.json").findings
     assert found.attack == "matched_filter"
     assert [s.accused for s in found.suspects] == [True] * 2 + [False] * 8
-    code, _, complaint = run("detect", recording, *options)
-    assert code == 1
-    assert "exists already" in complaint
-    shutil.rmtree(recording / "truth")  # without it nothing is said of right or wrong
-    code, printed, complaint = run("detect", recording, "--property", "poisoning")
-    assert code == 0, complaint
-    assert "F1" not in printed
+    assert "exists already" in workplace.refused(*words)
+    shutil.rmtree(workplace.path / "sums" / "truth")
+    printed = workplace.done("detect", "sums", *DETECT).stdout
+    assert "F1" not in printed  # without the truth nothing is said of right or wrong
     assert "truth/ does not say which clients have it" in printed
 
 
 @pytest.mark.parametrize(
-    ("settings", "property_", "words"),
+    ("training", "property_", "words"),
     [
         ({"rounds": 1}, "poisoning", "1 round(s) were heard but telling clients apart needs"),
         ({"participation": 1.0}, "poisoning", "cannot be told apart"),
@@ -101,12 +54,12 @@ def test_a_ranked_table_and_an_audit(record: Callable[..., Path], run: Run, tmp_
     ],
 )
 def test_mistakes_are_one_line(
-    record: Callable[..., Path], run: Run, settings: dict[str, object], property_: str, words: str
+    workplace: Any, training: dict[str, Any], property_: str, words: str
 ) -> None:
-    code, printed, complaint = run("detect", record(**settings), "--property", property_)
-    assert code == 1
-    assert printed == ""
-    assert words in complaint.splitlines()[-1]
+    recorded(workplace.path / "sums", **training)
+    done = workplace.overheard("detect", "sums", "--property", property_)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr.splitlines()[-1]
 
 
 # --- recordings of federations that know nothing of overheard ----------------------------------
@@ -134,13 +87,13 @@ def as_csv(path: Path, inputs: np.ndarray, labels: np.ndarray) -> None:
 
 
 @pytest.fixture
-def foreign(tmp_path: Path) -> Path:
+def foreign(workplace: Any) -> Any:
     """Logistic regression under secure aggregation, trained with numpy and recorded by hand.
 
-    In ``run`` some sites send their updates negated; in ``leak`` some hold a record, unlike the
+    In ``flip`` some sites send their updates negated; in ``leak`` some hold a record, unlike the
     others' and with the label that nobody would expect, which somebody looks for.
     """
-    rng = np.random.default_rng(4)
+    place, rng = workplace.path, np.random.default_rng(4)
     slope = rng.normal(size=4)
 
     def people(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -148,14 +101,14 @@ def foreign(tmp_path: Path) -> Path:
         return inputs, (inputs @ slope + rng.normal(size=count) > 0).astype(float)
 
     wanted = 8 * slope / np.linalg.norm(slope)
-    as_csv(tmp_path / "like_them.csv", *people(400))
-    as_csv(tmp_path / "wanted.csv", wanted[None], np.zeros(1))
+    as_csv(place / "like_them.csv", *people(400))
+    as_csv(place / "wanted.csv", wanted[None], np.zeros(1))
     sites = {f"site {k}": people(SHARD) for k in range(SITES)}
-    sums(tmp_path / "run", sites, POISONERS, rng)
+    sums(place / "flip", sites, POISONERS, rng)
     for name in HOLDERS:
         sites[name][0][0], sites[name][1][0] = wanted, 0.0
-    sums(tmp_path / "leak", sites, (), rng)
-    return tmp_path
+    sums(place / "leak", sites, (), rng)
+    return workplace
 
 
 def sums(path: Path, sites: Sites, poisoners: tuple[str, ...], rng: np.random.Generator) -> None:
@@ -179,45 +132,37 @@ def sums(path: Path, sites: Sites, poisoners: tuple[str, ...], rng: np.random.Ge
 @pytest.mark.parametrize(
     ("name", "property_", "asked", "guilty"),
     [
-        ("run", "poisoning", 'behaviour = "inversion"', POISONERS),
+        ("flip", "poisoning", 'behaviour = "inversion"', POISONERS),
         ("leak", "membership", 'record = "wanted.csv"', HOLDERS),
     ],
 )
 def test_a_foreign_recording_of_sums_is_described_by_a_file(
-    foreign: Path, run: Run, name: str, property_: str, asked: str, guilty: tuple[str, ...]
+    foreign: Any, name: str, property_: str, asked: str, guilty: tuple[str, ...]
 ) -> None:
-    file = foreign / "what.toml"
+    file = foreign.path / "what.toml"
     file.write_text(f"{DESCRIPTION}[property]\nshard_size = {SHARD}\n{asked}\n")
-    before = sorted(p.name for p in (foreign / name).rglob("*"))
-    options = ("detect", foreign / name, "--property", property_, "--with", file)
-    code, printed, complaint = run(*options, "--json")
-    assert code == 0, complaint
-    found = json.loads(printed)
+    before = sorted(p.name for p in (foreign.path / name).rglob("*"))
+    words = ("detect", name, "--property", property_, "--with", "what.toml")
+    found = json.loads(foreign.done(*words, "--json").stdout)
     assert {s["client"] for s in found["suspects"] if s["accused"]} == set(guilty)
     assert len(found["suspects"]) == SITES
-    positives = json.dumps(list(guilty))
-    file.write_text(f"{file.read_text()}positives = {positives}\n")
-    code, printed, complaint = run(*options)
-    assert code == 0, complaint
-    assert f"{len(guilty)} of {len(guilty)} found with 0 false alarms; F1 1.00" in printed
-    assert sorted(p.name for p in (foreign / name).rglob("*")) == before
+    file.write_text(f"{file.read_text()}positives = {json.dumps(list(guilty))}\n")
+    right = f"{len(guilty)} of {len(guilty)} found with 0 false alarms; F1 1.00"
+    assert right in foreign.done(*words).stdout
+    assert sorted(p.name for p in (foreign.path / name).rglob("*")) == before
 
 
-def test_the_auxiliary_records_may_be_a_table_of_their_own(foreign: Path, run: Run) -> None:
+def test_the_auxiliary_records_may_be_a_table_of_their_own(foreign: Any) -> None:
     """[data] then has the clients' own records, and their names in the table."""
-    lines = (foreign / "like_them.csv").read_text().splitlines()
+    lines = (foreign.path / "like_them.csv").read_text().splitlines()
     held = [f"{line},site {k % SITES}" for k, line in enumerate(lines[1:])]
-    (foreign / "held.csv").write_text("\n".join([f"{lines[0]},at", *held]) + "\n")
+    (foreign.path / "held.csv").write_text("\n".join([f"{lines[0]},at", *held]) + "\n")
     text = DESCRIPTION.replace("like_them.csv", "held.csv")
     text = text.replace('target = "y"', 'target = "y"\nclient = "at"')
     asked = 'auxiliary = "like_them.csv"\nbehaviour = "inversion"'
-    file = foreign / "what.toml"
-    file.write_text(f"{text}[property]\nshard_size = {SHARD}\n{asked}\n")
-    options = ("detect", foreign / "run", "--property", "poisoning", "--with", file, "--json")
-    code, printed, complaint = run(*options)
-    assert code == 0, complaint
-    accused = {s["client"] for s in json.loads(printed)["suspects"] if s["accused"]}
-    assert accused == set(POISONERS)
+    (foreign.path / "what.toml").write_text(f"{text}[property]\nshard_size = {SHARD}\n{asked}\n")
+    found = json.loads(foreign.done("detect", "flip", *DETECT, *WITH, "--json").stdout)
+    assert {s["client"] for s in found["suspects"] if s["accused"]} == set(POISONERS)
 
 
 @pytest.mark.parametrize(
@@ -238,22 +183,19 @@ def test_the_auxiliary_records_may_be_a_table_of_their_own(foreign: Path, run: R
         ),
     ],
 )
-def test_mistakes_in_what_is_looked_for(foreign: Path, run: Run, asked: str, words: str) -> None:
-    file = foreign / "what.toml"
-    file.write_text(f"{DESCRIPTION}{asked}\n")
-    options = ("detect", foreign / "run", "--property", "poisoning", "--with", file)
-    code, printed, complaint = run(*options)
-    assert (code, printed) == (1, "")
-    assert words in complaint
-    assert complaint.count("\n") == 1
+def test_mistakes_in_what_is_looked_for(foreign: Any, asked: str, words: str) -> None:
+    (foreign.path / "what.toml").write_text(f"{DESCRIPTION}{asked}\n")
+    done = foreign.overheard("detect", "flip", *DETECT, *WITH)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
-def test_a_description_that_came_along_names_no_file_elsewhere(foreign: Path, run: Run) -> None:
+def test_a_description_that_came_along_names_no_file_elsewhere(foreign: Any) -> None:
     """Of audit.toml in the recording nobody said that it can be trusted."""
     asked = '[property]\nshard_size = 20\nrecord = "../wanted.csv"\n'
+    shutil.copy(foreign.path / "like_them.csv", foreign.path / "flip" / "near.csv")
     text = DESCRIPTION.replace("like_them.csv", "near.csv")
-    (foreign / "run" / "near.csv").write_text((foreign / "like_them.csv").read_text())
-    (foreign / "run" / "audit.toml").write_text(text + asked)
-    code, _, complaint = run("detect", foreign / "run", "--property", "membership")
-    assert code == 1
-    assert "'../wanted.csv', which is outside of the recording" in complaint
+    (foreign.path / "flip" / "audit.toml").write_text(text + asked)
+    error = foreign.refused("detect", "flip", "--property", "membership")
+    assert "'../wanted.csv', which is outside of the recording" in error

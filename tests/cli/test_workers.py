@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from report_words import without_seconds
 
 from overheard import workers
 from overheard.evaluation.parts import Asked
@@ -21,18 +21,13 @@ pytestmark = pytest.mark.slow
 ATTACKS = ["--attack", "majority", "--attack", "max_entropy", "--attack", "exact_linear"]
 
 
-def without_seconds(file: Path) -> str:
-    return re.sub(r'"seconds": [^,\n}]+', "", file.read_text())
-
-
 @pytest.mark.parametrize("asked", [["--workers", "2"], []])
 def test_two_workers_write_what_one_writes(
     workplace: Any, monkeypatch: Any, asked: list[str]
 ) -> None:
     """Asked for two from the start, this process attacks nobody; asked for nothing it begins, with
     one client, and is joined as soon as work for two is ahead."""
-    one = workplace.overheard("audit", "run", "--out", "one", *ATTACKS, "--workers", "1")
-    assert one.returncode == 0, one.stderr
+    workplace.done("audit", "run", "--out", "one", *ATTACKS, "--workers", "1")
     monkeypatch.setattr(workers, "ONCE", 0.0)
     monkeypatch.setattr(workers, "WORTH", 1e-6)
     monkeypatch.setattr(workers, "room", lambda: 2)
@@ -43,13 +38,12 @@ def test_two_workers_write_what_one_writes(
         return real(asked, attack, target, client, *how)
 
     monkeypatch.setattr(Asked, "tried", tried)
-    two = workplace.overheard("audit", "run", "--out", "two", *ATTACKS, *asked)
-    assert two.returncode == 0, two.stderr
+    workplace.done("audit", "run", "--out", "two", *ATTACKS, *asked)
     assert attacked - {"curves"} == (set() if asked else {"site 0"})
-    files = [workplace.path / name / "audit.json" for name in ("one", "two")]
-    assert without_seconds(files[0]) == without_seconds(files[1])
-    assert len(json.loads(files[1].read_text())["replays"]) == 3
-    assert {p.name for p in files[1].parent.iterdir()} == {"audit.json", "report.html"}
+    alone, both = ((workplace.path / n / "audit.json").read_text() for n in ("one", "two"))
+    assert without_seconds(alone) == without_seconds(both)
+    assert len(json.loads(both)["replays"]) == 3
+    assert {p.name for p in (workplace.path / "two").iterdir()} == {"audit.json", "report.html"}
 
 
 def test_processes_are_started_where_there_is_work_and_room_for_them(monkeypatch: Any) -> None:

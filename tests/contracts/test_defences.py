@@ -14,7 +14,7 @@ from federations import generated_people, view_of
 
 import overheard
 from overheard import Recording, audit, parse_config, plan, simulate
-from overheard.errors import FixConfig, GrantKnowledge
+from overheard.errors import FixConfig
 from overheard.federation import defences
 from overheard.federation.defences import all_defences, parse_defence
 from overheard.federation.defences.contract import (
@@ -26,7 +26,6 @@ from overheard.federation.defences.contract import (
     chain,
     told,
 )
-from overheard.programs import trusted
 from overheard.programs.records import Records
 from overheard.programs.training import LocalStep
 from overheard.transcript.kind import program_in
@@ -65,24 +64,6 @@ DECLARED = {
     "quantise": ("upload",),
     **dict.fromkeys(PROGRAMS, ("program",)),
 }
-
-
-def few_coordinates(before, after):
-    assert ((after != 0).sum(axis=1) == 40).all()
-    assert ((after == before) | (after == 0)).all()
-
-
-def few_levels(before, after):
-    assert all(len(np.unique(row.round(12))) <= 256 for row in after)
-
-
-def multiples(before, after):
-    assert (after * 2.0**32 == np.round(after * 2.0**32)).all()
-    assert np.abs(after - before).max() <= 2.0**-33
-
-
-# what some promise about the updates besides norms and noise, which are in their claim
-PROMISED = {"secure_sum": multiples, "top_k": few_coordinates, "quantise": few_levels}
 
 
 def federation(name, model=None):
@@ -160,8 +141,6 @@ class TestEvery:
         after = built(name).upload(updates(), context(1))
         if claim.clip_norm is not None:
             assert np.linalg.norm(after, axis=1).max() <= claim.clip_norm * (1 + 1e-12)
-        if name in PROMISED:
-            PROMISED[name](updates(), after)
         if claim.noise_sd:
             assert np.std(after - updates()) == pytest.approx(claim.noise_sd, rel=0.1)
 
@@ -311,32 +290,6 @@ def test_what_is_no_defence_or_has_a_name_that_is_taken_is_refused(
     announced(monkeypatch, "theirs:X", thing)
     with pytest.raises(FixConfig, match=words):
         parse_defence({"name": "clip", "norm": 1.0})
-
-
-def test_code_in_a_config_is_imported_only_if_it_is_trusted(monkeypatch, fresh_registry, tmp_path):
-    (tmp_path / "their_defences.py").write_text(
-        "from overheard.federation.defences.contract import Claim, Defence, Stage\n"
-        "class Quiet(Defence):\n"
-        "    name: str = 'quiet'\n"
-        "    claim = property(lambda self: Claim('quiet', Stage.BOUND, 'says nothing'))\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    config = {
-        "data": {"source": "people"},
-        "model": {"name": "linear"},
-        "training": {"rounds": 1, "learning_rate": 0.1},
-        "defence": [{"name": "their_defences:Quiet"}],
-    }
-    with pytest.raises(GrantKnowledge, match="--trust their_defences:Quiet"):
-        parse_config(config)
-    for name in ("Quiet", "Loud"):
-        trusted.trust(f"their_defences:{name}")
-    (defence,) = parse_config(config).defence
-    assert defence.claim.promises == "says nothing"
-    assert defence.model_dump() == {"name": "quiet"}
-    config["defence"] = [{"name": "their_defences:Loud"}]
-    with pytest.raises(FixConfig, match=r"'their_defences:Loud' cannot be found"):
-        parse_config(config)
 
 
 PACKAGE = Path(overheard.__file__).parent

@@ -117,12 +117,3 @@ def test_a_mean_that_fills_a_gap_is_not_counted_as_a_limitation() -> None:
     answers = [float(row["physlm"]) for row in people.values() if float(row["black"]) in (0, 1)]
     assert sum(0 < answer < 1 for answer in answers) == 416
     assert records["physlm"].tolist() == [float(answer == 1) for answer in answers]
-
-
-def test_no_site_lacks_a_column() -> None:
-    """A column that is the same for everybody at a site was filled in there."""
-    records = bundled.randhie().records
-    for site in np.unique(records["site"]):
-        here = records["site"] == site
-        for name in bundled.PUBLIC:
-            assert len(np.unique(records[name][here])) > 1, (site, name)

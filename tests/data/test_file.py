@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from generated import write_csv
 
 from overheard.data.dataset import Dataset, domain_of
 from overheard.data.file import load
@@ -113,12 +114,7 @@ IDS = [9_007_199_254_740_993, 9_007_199_254_740_992, 18_446_744_073_709_551_615]
 
 
 def table(path: Path, **columns: list[Any]) -> str:
-    lines = [
-        ",".join(columns),
-        *(",".join(map(str, r)) for r in zip(*columns.values(), strict=True)),
-    ]
-    path.write_text("\n".join(lines) + "\n")
-    return str(path)
+    return write_csv(path, columns)
 
 
 def people(**more: list[Any]) -> dict[str, list[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from federations import recipe_in
 
 from overheard.attacks import attack_named
 from overheard.errors import FixConfig, GrantKnowledge
@@ -16,7 +17,6 @@ from overheard.report import words
 from overheard.report.html import render, render_markdown
 from overheard.report.model import ladders
 from overheard.report.verdict import verdicts
-from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import AuxiliaryData, Labels, PublicRecords
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
@@ -33,8 +33,7 @@ def test_each_line_is_what_the_attack_learns_from_so_many_rounds(federate):
     names = ["max_entropy", "exact_linear", "majority"]
     record = audit(recording, SERVER, names, options=ROUNDS)
     lines = record.curves
-    recipe = recipe_of(recording)
-    assert recipe is not None
+    recipe = recipe_in(recording)
     models = [line for line in lines if line.question == "local_model"]
     # one round is refused, and too few for its parameters are flagged
     assert [line.rounds for line in models] == [10, 12]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
-from federations import changed, simulated
+from federations import digit_images, simulated
 
+from overheard.attacks.property import MatchedFilter
 from overheard.errors import FixData, FixRecording
-from overheard.evaluation import audit as audit_module
 from overheard.evaluation.audit import audit
 from overheard.evaluation.detection import remarks
 from overheard.evaluation.scoring import ALL_CLIENTS, Case, Scorer
@@ -33,6 +33,7 @@ pytestmark = pytest.mark.slow
 POISONING = client_property("poisoning")
 CLIENTS = tuple("abcdefgh")
 OPTIONS = {"clients": 10, "records": 60, "auxiliary": 60}
+ATTACK = MatchedFilter(every=20)
 
 
 def property_scorer(answers: dict[str, Records], view: View) -> Scorer:
@@ -44,57 +45,13 @@ def flags(text: str) -> np.ndarray:
     return np.array([c == "1" for c in text])
 
 
-@dataclass(frozen=True)
-class Lean:
-    """How each client's sums lean on the mean update: least squares over the rounds it was in.
-
-    A toy for these tests; it tells inverted updates from honest ones.
-    """
-
-    name: ClassVar[str] = "lean"
-    paper: ClassVar[str] = "none"
-    question: ClassVar[str] = "property"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Sums})
-
-    def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
-        sums = view.know(Sums)
-        totals = np.stack([one.total for one in sums])
-        along = totals @ totals.sum(axis=0)
-        evidence = []
-        for observed in range(1, len(sums) + 1):
-            share = np.linalg.lstsq(sums.participation[:observed], along[:observed], rcond=None)[0]
-            evidence.append((share < 0).astype(float))
-        chosen = evidence[-1] > 0.5
-        return ClientProperty(
-            0.02 + 0.96 * evidence[-1],
-            chosen,
-            sums.clients,
-            {"note": "a toy"},
-            np.array(evidence),
-            np.zeros(len(chosen)),
-        )
-
-
-@pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one attack on a property that is known."""
-    known = {"lean": Lean}
-    monkeypatch.setattr(audit_module, "all_attacks", lambda: known)
-    monkeypatch.setattr(audit_module, "attack_named", lambda name: known[name]())
-
-
 @pytest.fixture
 def record(tmp_path: Path) -> Callable[..., Recording]:
-    def make(kind: str = "inversion", **changes: Any) -> Recording:
-        content: dict[str, Any] = {
-            "data": {"source": "digits_images", "options": OPTIONS},
-            "model": {"name": "logistic"},
-            "training": {"rounds": 30, "learning_rate": 0.001, "participation": 0.5},
-            "property": {"kind": kind, "positives": 2},
-            "defence": [{"name": "secure_sum"}],
-        }
+    def make(**training: Any) -> Recording:
         path = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-        return simulated(path, changed(content, changes))
+        usual = {"rounds": 30, "learning_rate": 0.001, "participation": 0.5, **training}
+        asked = {"kind": "inversion", "positives": 2}
+        return digit_images(path, property_=asked, options=OPTIONS, **usual)
 
     return make
 
@@ -135,7 +92,7 @@ def scored(chosen: str, positive: str, probabilities: np.ndarray | None = None) 
     }
     p = flags(chosen).astype(float) if probabilities is None else probabilities
     guess = ClientProperty(p, flags(chosen), CLIENTS)
-    return property_scorer(truth, view)(Lean(), guess, 1.5).finding
+    return property_scorer(truth, view)(ATTACK, guess, 1.5).finding
 
 
 def test_a_finding_says_what_is_right_and_what_is_not() -> None:
@@ -172,7 +129,7 @@ def test_guesses_about_others_are_refused() -> None:
     truth = {c: Records({POSITIVE_COLUMN: np.zeros(1)}) for c in CLIENTS}
     score = property_scorer(truth, view)
     with pytest.raises(FixData, match="2 guesses for 8 clients"):
-        score(Lean(), ClientProperty(np.zeros(2), (False, False), ("a", "b")), 0.0)
+        score(ATTACK, ClientProperty(np.zeros(2), (False, False), ("a", "b")), 0.0)
     with pytest.raises(FixRecording, match="does not say whether 'h' has the property"):
         property_scorer({c: truth[c] for c in "abcdefg"}, view)
 
@@ -194,11 +151,9 @@ def test_clients_that_never_or_always_take_part_are_remarked() -> None:
 # --- the audit --------------------------------------------------------------------------------
 
 
-def test_an_audit_asks_a_property_once_of_everybody(
-    record: Callable[..., Recording], toy: None
-) -> None:
+def test_an_audit_asks_a_property_once_of_everybody(record: Callable[..., Recording]) -> None:
     recording = record()
-    made = audit(recording, SECURE_SERVER, targets=["property.poisoning"])
+    made = audit(recording, SECURE_SERVER, [ATTACK])
     (found,) = made.findings
     assert found.value == 1.0
     assert found.client == ALL_CLIENTS
@@ -211,9 +166,9 @@ def test_an_audit_asks_a_property_once_of_everybody(
         assert told in verdict.text
 
 
-def test_who_does_not_hear_sums_is_told_so(record: Callable[..., Recording], toy: None) -> None:
-    recording = record(training={"rounds": 3})
-    made = audit(recording, EAVESDROPPER, targets=["property.poisoning"])
+def test_who_does_not_hear_sums_is_told_so(record: Callable[..., Recording]) -> None:
+    recording = record(rounds=3)
+    made = audit(recording, EAVESDROPPER, [ATTACK])
     assert not made.findings
     (skip,) = made.skipped
     assert skip.client == ALL_CLIENTS
@@ -223,28 +178,26 @@ def test_who_does_not_hear_sums_is_told_so(record: Callable[..., Recording], toy
 # --- the ranked list --------------------------------------------------------------------------
 
 
-def test_the_accused_come_first_and_no_truth_is_needed(
-    record: Callable[..., Recording], toy: None
-) -> None:
+def test_the_accused_come_first_and_no_truth_is_needed(record: Callable[..., Recording]) -> None:
     recording = record()
     truth = recording.truth("Property", POISONING.key)
-    (found,) = audit(recording, SECURE_SERVER, targets=["property.poisoning"]).findings
+    (found,) = audit(recording, SECURE_SERVER, [ATTACK]).findings
     listed = found.suspects
     assert {s.client for s in listed[:2]} == {c for c, r in truth.items() if r[POSITIVE_COLUMN][0]}
     assert [s.accused for s in listed] == [True] * 2 + [False] * 8
     assert sorted(s.client for s in listed) == sorted(recording.clients)
     assert sum(s.rounds for s in listed) == 30 * 5
-    assert listed[0].client in render(audit(recording, SECURE_SERVER))
+    assert listed[0].client in render(audit(recording, SECURE_SERVER, [ATTACK]))
     shutil.rmtree(recording.path / "truth")
-    made = audit(recording, SECURE_SERVER, targets=["property.poisoning"])
+    made = audit(recording, SECURE_SERVER, [ATTACK], targets=["property.poisoning"])
     (blind,) = made.findings
     assert blind.suspects == listed
     assert (made.level, blind.level, blind.low, blind.high) == (*["not measured"] * 2, 0, 1)
     assert "truth/ does not say which clients have it" in blind.why
 
 
-def test_single_updates_are_summed_first(record: Callable[..., Recording], toy: None) -> None:
+def test_single_updates_are_summed_first(record: Callable[..., Recording]) -> None:
     content = record().about["config"]
     recording = simulated(record().path.parent / "plain", {**content, "defence": []})
-    (found,) = audit(recording, SECURE_SERVER, targets=["property.poisoning"]).findings
+    (found,) = audit(recording, SECURE_SERVER, [ATTACK]).findings
     assert found.value == 1.0

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import generated_people, simulated
+from federations import generated_people, recipe_in, simulated
 
 from overheard.evaluation.record import Replay, pooled_rate
 from overheard.evaluation.replay import Chance, replays, together
 from overheard.programs.recipe import Adam, Recipe, Sgd
 from overheard.programs.records import Records
-from overheard.transcript.kind import recipe_of
 from overheard.transcript.store import Recording
 
 pytestmark = pytest.mark.slow
@@ -22,9 +21,8 @@ pytestmark = pytest.mark.slow
 def checked(
     recording: Recording, recipe: Recipe | None = None, truth: dict[str, Records] | None = None
 ) -> tuple[Replay, ...]:
-    own = recipe_of(recording)
-    assert own is not None
-    return replays(recording, recipe or own, truth or recording.truth(), recording.clients)
+    recipe, truth = recipe or recipe_in(recording), truth or recording.truth()
+    return replays(recording, recipe, truth, recording.clients)
 
 
 def outcomes(found: tuple[Replay, ...]) -> set[str]:
@@ -86,7 +84,7 @@ def test_another_recipe_does_not_fit(federate, wrong, batch_size):
     recording = federate(
         rounds=6, batch_size=batch_size, epochs=2, learning_rate=0.02, participation=1.0
     )
-    recipe = recipe_of(recording).model_copy(update=wrong)
+    recipe = recipe_in(recording).model_copy(update=wrong)
     assert outcomes(checked(recording, recipe)) == {"does not fit"}
 
 
@@ -117,7 +115,7 @@ def test_defences_that_a_replay_can_repeat(tmp_path, defences, batch_size):
     sparse = defences[0]["name"] == "top_k" and batch_size
     assert outcomes(checked(recording)) == {"cannot be checked" if sparse else "fits"}
     if defences[0]["name"] == "gaussian":  # noise widens what counts as close, and not for ever
-        wild = recipe_of(recording).model_copy(update={"learning_rate": 1.0})
+        wild = recipe_in(recording).model_copy(update={"learning_rate": 1.0})
         assert outcomes(checked(recording, wild)) == {"does not fit"}
 
 
@@ -127,7 +125,7 @@ def test_sums_are_replayed_as_sums(tmp_path, batch_size):
     rule = {"weighting": "equal", "batch_size": batch_size}
     recording = defended(tmp_path / "run", {"name": "secure_sum"}, **rule)
     assert outcomes(checked(recording)) == {"fits"}
-    recipe, truth = recipe_of(recording), recording.truth()
+    recipe, truth = recipe_in(recording), recording.truth()
     half = recipe.model_copy(update={"learning_rate": recipe.learning_rate / 2})
     assert outcomes(checked(recording, half)) == {"does not fit"}
     other = {**truth, "2": truth["2"].take(np.arange(5))}
@@ -203,7 +201,7 @@ def test_a_rate_that_no_small_client_gives_away_is_noticed_of_all_together(tmp_p
     assert pooled is not None
     assert abs(pooled.off) < 4 * pooled.sd
     assert 1.02 < pooled.noticed < 2
-    recipe = recipe_of(recording)
+    recipe = recipe_in(recording)
     wrong = recipe.model_copy(update={"learning_rate": 2 * recipe.learning_rate})
     found = checked(recording, wrong)
     assert outcomes(found) == {"does not fit"}
@@ -230,7 +228,7 @@ def test_random_orders_do_not_absorb_what_a_full_batch_nearly_explains(
         "training": {"rounds": rounds, "learning_rate": 0.1},
     }
     recording = simulated(tmp_path / "run", config, generated_people(3, people, 3, 2, True))
-    recipe = recipe_of(recording)
+    recipe = recipe_in(recording)
     other = [
         block if block.column == "s" else block.model_copy(update={"scale": part * block.scale})
         for block in recipe.encoding.blocks

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import recipe_in
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +15,10 @@ from overheard.attacks import attack_named
 from overheard.attacks.baselines import LastReturned
 from overheard.errors import FixData, FixRecording
 from overheard.evaluation import metrics
-from overheard.evaluation.audit import audit
 from overheard.evaluation.baselines import majority_share
 from overheard.evaluation.scoring import Case, Posterior, calibration
 from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel, Membership
-from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import PublicRecords
 from overheard.transcript.store import MEMBER_COLUMN
 from overheard.transcript.target import LABEL, LOCAL_MODEL, Target, attribute
@@ -31,8 +30,7 @@ VALUES = (0.0, 1.0)
 
 def scorer(recording: Any, target: Target, pools: Any = None) -> Any:
     view = observe(recording, SERVER, target, "0")
-    recipe = recipe_of(recording)
-    assert recipe is not None
+    recipe = recipe_in(recording)
     return Case(recipe, recording.truth(), target, view, 0, pools).scorer()
 
 
@@ -127,7 +125,7 @@ def test_labels_by_hand(federate):
 def test_only_an_attribute_is_asked_of_the_records_that_are_known(federate, target, scored):
     """Fifteen of forty are: a model is still scored on all records of its client."""
     recording = federate(rounds=2, people=40)
-    truth, recipe = recording.truth(), recipe_of(recording)
+    truth, recipe = recording.truth(), recipe_in(recording)
     known = PublicRecords(truth["0"].take(np.arange(15)))
     view = observe(recording, SERVER, target, "0").knowing(known)
     score = Case(recipe, truth, target, view, 0).scorer()
@@ -159,14 +157,6 @@ def test_bins_hold_every_record_once(rng):
         assert b.low <= b.right <= b.high
 
 
-def test_an_audit_carries_it(federate):
-    record = audit(federate(), EAVESDROPPER, ["max_entropy", "exact_linear"])
-    for row in record.pooled:
-        assert (row.calibration is not None) == (row.metric == "accuracy")
-        if row.calibration is not None:
-            assert sum(b.n for b in row.calibration.bins) == row.n
-
-
 # --- scores against slow, obvious twins
 
 
@@ -194,7 +184,7 @@ def test_local_optimum_is_one(federate, name):
     """No small step away from it lowers the client's loss."""
     model = {"name": name, "hidden": [5]} if name == "mlp" else {"name": name}
     recording = federate(model, rounds=1)
-    recipe, records = recipe_of(recording), recording.truth()["0"]
+    recipe, records = recipe_in(recording), recording.truth()["0"]
     start = 0.3 * np.random.default_rng(0).normal(size=recipe.model.size)
     optimum = metrics.local_optimum(recipe, records, start)
     best = metrics.client_losses(recipe, optimum, records).mean()
@@ -221,7 +211,7 @@ def test_an_optimum_at_infinity_is_compared_under_a_penalty(federate, classes):
         )
 
     recording = federate({"name": "logistic"}, change=separable, rounds=3)
-    recipe, records = recipe_of(recording), recording.truth()["0"]
+    recipe, records = recipe_in(recording), recording.truth()["0"]
     optimum, penalty = metrics.comparable_optimum(recipe, records)
     assert penalty == 1 / len(records)
     zero = np.zeros(recipe.model.size)

@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from federations import generated_people
+from generated import with_columns
 from torch.nn import functional as F
+from torch_twins import flat, torch_twin
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
@@ -22,7 +25,6 @@ from overheard.federation.plan import plan
 from overheard.federation.simulate import client_shards, simulate
 from overheard.programs import trusted
 from overheard.programs.networks import initial
-from overheard.programs.records import Records
 from overheard.transcript.knowledge import AppliedDefence, Messages
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, attribute
@@ -47,14 +49,11 @@ def _from_its_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def people(classes: int) -> Dataset:
     """Of so many classes; 0: with a number as the target."""
-    rng = np.random.default_rng(2)
-    columns: dict[str, Any] = {c: rng.normal(size=36) for c in "abc"}
-    columns["s"] = rng.integers(0, 2, 36).astype(float)
-    labels = [f"class {k}" for k in rng.integers(0, classes, 36)] if classes else np.arange(36.0)
-    columns["y"] = np.array(labels)
-    columns["at"] = np.repeat(["p", "q", "r"], [10, 12, 14])
-    task: Any = "classification" if classes else "regression"
-    return Dataset("people", Records(columns), "at", "y", task, ("s",), "made up", "none")
+    made = generated_people(3, 12, 3, seed=2)
+    if not classes:
+        return made
+    labels = [f"class {k}" for k in np.random.default_rng(2).integers(0, classes, 36)]
+    return with_columns(made, {"task": "classification"}, y=np.array(labels))
 
 
 def planned(classes: int, defence: list[dict[str, Any]], **training: Any) -> Any:
@@ -69,33 +68,23 @@ def planned(classes: int, defence: list[dict[str, Any]], **training: Any) -> Any
 
 def by_torch(ready: Any, client: str, share: float, steps: int) -> tuple[Any, Any]:
     """The first gradient, and the model after so many full-batch steps, with torch's own loss."""
-    recipe = ready.recipe
+    recipe, gradients = ready.recipe, []
     data = client_shards(recipe, {client: ready.clients[client]})
     x, y = torch.tensor(data.inputs[0]), torch.tensor(data.labels[0])
-    theta = torch.tensor(initial(recipe.model, ready.config.seed), requires_grad=True)
-    first = None
+    twin = torch_twin(recipe.model, initial(recipe.model, ready.config.seed))
+    descent = torch.optim.SGD(twin.parameters(), lr=recipe.learning_rate)
     for _ in range(steps):
-        (w1, b1), (w2, b2) = _layers(recipe.model, theta)
-        outputs = torch.tanh(x @ w1.T + b1) @ w2.T + b2
+        outputs = twin(x)
         if outputs.shape[1] > 1:
             loss = F.cross_entropy(outputs, y.long(), label_smoothing=share)
         else:
             soft = (1 - share) * y + share / 2
             loss = F.binary_cross_entropy_with_logits(outputs[:, 0], soft)
-        (gradient,) = torch.autograd.grad(loss, theta)
-        first = gradient if first is None else first
-        theta = (theta - recipe.learning_rate * gradient).detach().requires_grad_()
-    assert first is not None
-    return first.numpy(), theta.detach().numpy()
-
-
-def _layers(model: Any, theta: Any) -> list[tuple[Any, Any]]:
-    parts, start = [], 0
-    for _, shape in model.layout():
-        size = int(np.prod(shape))
-        parts.append(theta[start : start + size].reshape(shape))
-        start += size
-    return list(zip(parts[::2], parts[1::2], strict=True))
+        descent.zero_grad()
+        loss.backward()
+        gradients.append(flat(twin, gradient=True).copy())
+        descent.step()
+    return gradients[0], flat(twin)
 
 
 def link(path: Path, ready: Any, client: str) -> Messages:
@@ -110,7 +99,7 @@ def test_messages_are_those_of_the_smoothed_loss(classes: int, tmp_path: Path) -
     for name, training in cases.items():
         ready = planned(classes, [SMOOTH], **training)
         plain = planned(classes, [], **training)
-        for client in ("p", "r"):
+        for client in ("0", "2"):
             gradient, model = by_torch(ready, client, 0.3, 3)
             observed = link(tmp_path / f"{name}{client}", ready, client)
             bare = link(tmp_path / f"{name}{client} bare", plain, client)
@@ -123,10 +112,10 @@ def test_messages_are_those_of_the_smoothed_loss(classes: int, tmp_path: Path) -
 def test_it_is_told_and_nobody_takes_the_training_for_the_plain_one(tmp_path: Path) -> None:
     ready = planned(2, [SMOOTH, {"name": "clip", "norm": 0.5}])
     recording = Recording.open(simulate(ready, tmp_path / "run"))
-    told = observe(recording, EAVESDROPPER, attribute("s"), "p").know(AppliedDefence)
+    told = observe(recording, EAVESDROPPER, attribute("s"), "0").know(AppliedDefence)
     assert told.names == ("label_smoothing", "clip")
     assert told.clip_norm == 0.5
-    (line, *_) = replays(recording, ready.recipe, recording.truth(), ["p"])
+    (line, *_) = replays(recording, ready.recipe, recording.truth(), ["0"])
     assert line.outcome == "cannot be checked"
     assert "label_smoothing" in line.reason
 

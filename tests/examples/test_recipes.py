@@ -8,10 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import permutations
 from pathlib import Path
-from types import SimpleNamespace
-from unittest import mock
 
 import exact_training
 import pytest
@@ -110,20 +107,6 @@ def test_flower(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
     assert trees[1][1]["0"].tobytes().count(b'"tree_param"') == 4  # everybody's tree
     for recipe in FLOWER:
         audited(recipe, tmp_path, federation=False)
-
-
-def test_replies_that_arrive_in_another_order_are_averaged_in_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Or the models of a busy machine differ in their last digits, and all that follows."""
-    needed("flwr", "ray", "xgboost")
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    named = load(HERE / "one_simulation.py").Named
-    nodes = [30, 10, 20]
-    replies = [SimpleNamespace(metadata=SimpleNamespace(src_node_id=node)) for node in nodes]
-    for arrived in permutations(replies):
-        grid = mock.Mock(send_and_receive=mock.Mock(return_value=list(arrived)))
-        assert named(grid, "app", nodes).send_and_receive([]) == replies
 
 
 def python(recipe: str, out: Path) -> list[list[str]]:

@@ -58,13 +58,6 @@ def test_the_victim_and_the_others_train_without_each_other(record: Record) -> N
     np.testing.assert_allclose(two.sent[1], both, rtol=1e-6, atol=1e-7)
 
 
-def test_without_isolation_there_is_nothing_to_exploit(record: Record) -> None:
-    recording = record()
-    assert "isolated" not in recording.about
-    with pytest.raises(FixConfig, match="no client was isolated"):
-        observe(recording, ISOLATING_SERVER, ASKED, VICTIM)
-
-
 def test_gradients_move_the_isolated_client_too(record: Record) -> None:
     link = observed(record(isolate=VICTIM, algorithm="fedsgd"), VICTIM)
     moved = link.sent[0] - np.float32(0.5) * link.returned[0]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from federations import recorded
+from federations import TREES, recorded
+from generated import by_class, with_columns
 
 from overheard.attacks import attack_named
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.audit import audit
-from overheard.programs.records import Records
 from overheard.transcript.kind import Held
 from overheard.transcript.knowledge import AttributeDomain, AttributePrior, PublicRecords
 from overheard.transcript.store import Recording
@@ -34,14 +33,11 @@ def _with_second(dataset: Dataset) -> Dataset:
     """A second secret of three words, which moves the label as well."""
     records, rng = dataset.records, np.random.default_rng(7)
     words = rng.choice(["never", "often", "once"], len(records), p=[0.5, 0.3, 0.2])
-    columns = {**records.columns, "t": words, "y": records["y"] + 1.0 * (words == "often")}
-    return replace(dataset, records=Records(columns))
+    return with_columns(dataset, t=words, y=records["y"] + 1.0 * (words == "often"))
 
 
 def _classes(dataset: Dataset) -> Dataset:
-    made = _with_second(dataset)
-    columns = {**made.records.columns, "y": (made.records["y"] > 0).astype(np.float64)}
-    return replace(made, records=Records(columns), task="classification")
+    return by_class(_with_second(dataset))
 
 
 def _recorded(path: Path, model: dict[str, Any], people: int, **training: Any) -> Recording:
@@ -70,6 +66,7 @@ def test_what_is_written_has_neither_column(tmp_path: Path) -> None:
     [
         (NETWORK, {"rounds": 1, "wire": "float64"}, "max_entropy", 0.99),
         (LINEAR, {"rounds": 3, "epochs": 2}, "max_entropy", 0.0),
+        (TREES, {"rounds": 24, "people": 40}, "max_entropy", 0.9),
         (NETWORK, {"rounds": 1, "wire": "float64", "change": _classes}, "joint_decode", 0.99),
     ],
 )
@@ -77,7 +74,7 @@ def test_an_audit_decodes_the_combinations(
     tmp_path: Path, model: dict[str, Any], training: dict[str, Any], attack: str, least: float
 ) -> None:
     """A network tells all of them; few numbers tell more than who guesses knows beforehand."""
-    recording = _recorded(tmp_path / "run", model, 25, **training)
+    recording = _recorded(tmp_path / "run", model, **{"people": 25, **training})
     found = audit(recording, SERVER, [attack, "majority"], targets=[KEY])
     assert not found.skipped
     assert {(f.attribute, f.question) for f in found.findings} == {("s+t", "attribute")}
@@ -88,7 +85,7 @@ def test_an_audit_decodes_the_combinations(
         assert listened.value >= max(least, guessed.value)
         assert listened.details["unknowns"] >= 25 * 5
         truth = joined(recording.truth()[client], attribute("s", "t"))["s+t"].tolist()
-        assert guessed.majority == max(map(truth.count, truth)) / 25
+        assert guessed.majority == max(map(truth.count, truth)) / len(truth)
         assert guessed.imputation < 0.95  # who saw one of the columns would know more
         if not least:  # what is claimed is what is right
             assert listened.details["calibration_error"] < 0.2
@@ -116,8 +113,7 @@ def test_what_cannot_be_asked_at_once_is_named(
 ) -> None:
     def with_third(dataset: Dataset) -> Dataset:
         six = np.random.default_rng(1).integers(0, 6, len(dataset.records)).astype(np.float64)
-        columns = {**_with_second(dataset).records.columns, "u": six}
-        return replace(dataset, records=Records(columns))
+        return with_columns(_with_second(dataset), u=six)
 
     asked = {"attributes": [secret]}
     with pytest.raises(FixConfig, match=complaint):

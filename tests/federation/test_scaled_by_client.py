@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import simulated
+from federations import recipe_in, simulated
 
 from overheard.data.dataset import Dataset, HeldOut
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Codes, Records, encode
-from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import ClientProgram
 from overheard.transcript.share import share
 from overheard.transcript.store import Recording
@@ -100,12 +99,10 @@ def test_who_is_given_one_link_is_told_of_no_other_client_s_scales(tmp_path: Pat
     known = {"x": rng.normal(size=40), "s": rng.choice([0.0, 1.0], 40), "y": rng.normal(size=40)}
     dataset = table({**known, "at": at})
     run = simulated(tmp_path / "run", content(scale="clients"), dataset)
-    whole = recipe_of(run)
-    assert whole is not None
+    whole = recipe_in(run)
     assert set(whole.own) == {"a", "b"}
     view = observe(run, EAVESDROPPER, attribute("s"), "b")
     assert view.know(ClientProgram).recipe == whole.of("b")
     share(run, attribute("s").key, EAVESDROPPER, tmp_path / "shared", ["a"])
-    shared = recipe_of(Recording.open(tmp_path / "shared"))
-    assert shared is not None
+    shared = recipe_in(Recording.open(tmp_path / "shared"))
     assert set(shared.own) == {"a"}

@@ -17,8 +17,9 @@ from overheard.data.dataset import Dataset
 from overheard.evaluation.record import Finding
 from overheard.evaluation.scoring import Case, answers_in
 from overheard.programs.program import families
+from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
-from overheard.transcript.kind import EVERYBODY, program_in
+from overheard.transcript.kind import EVERYBODY, program_in, recipe_of
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
 
 
@@ -117,6 +118,13 @@ def changed(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def simulated(path: Path, content: dict[str, Any], dataset: Dataset | None = None) -> Recording:
     """The federation of a config, simulated."""
     return Recording.open(simulate(plan(parse_config(content), dataset), path))
+
+
+def recipe_in(recording: Recording) -> Recipe:
+    """How the clients of a recording train their network."""
+    recipe = recipe_of(recording)
+    assert recipe is not None
+    return recipe
 
 
 def view_of(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,19 +13,12 @@ from overheard.data.dataset import Dataset
 from overheard.programs.records import Records
 
 
-def visits(
-    people: int, columns: int = 60, classes: int = 5, seed: int = 0, rare: float | None = None
-) -> Dataset:
-    """Binary records in classes, like check-ins: one client, whose column ``v0`` is secret.
-
-    ``rare``: the secret is drawn on its own, with this share of ones, and not by class.
-    """
+def visits(people: int, columns: int = 60, classes: int = 5, seed: int = 0) -> Dataset:
+    """Binary records in classes, like check-ins: one client, whose column ``v0`` is secret."""
     rng = np.random.default_rng(seed)
     rates = rng.beta(0.4, 1.2, (classes, columns))
     label = np.arange(people) % classes
     table = (rng.random((people, columns)) < rates[label]).astype(np.float64)
-    if rare is not None:
-        table[:, 0] = rng.random(people) < rare
     return Dataset(
         name="visits",
         records=Records(
@@ -70,8 +65,26 @@ def with_columns(dataset: Dataset, about: Any = None, **columns: Any) -> Dataset
     return replace(dataset, records=records, **about or {})
 
 
+def changing(**made: Any) -> Any:
+    """A change of a dataset: each of these columns is made from the columns."""
+
+    def changed(dataset: Dataset) -> Dataset:
+        old = dataset.records.columns
+        return with_columns(dataset, **{name: make(old) for name, make in made.items()})
+
+    return changed
+
+
 def by_class(dataset: Dataset) -> Dataset:
     """The same people, who have the half of the label ``y`` that they are in for a class."""
     label = dataset.records["y"]
     halves = (label > np.median(label)).astype(np.float64)
     return with_columns(dataset, {"task": "classification"}, y=halves)
+
+
+def write_csv(path: Path, columns: Mapping[str, Any]) -> str:
+    """A table as anybody would have it; its path."""
+    lists = (v.tolist() if isinstance(v, np.ndarray) else v for v in columns.values())
+    rows = zip(*lists, strict=True)
+    path.write_text("\n".join([",".join(columns), *(",".join(map(str, r)) for r in rows)]) + "\n")
+    return str(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 import tomllib
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from generated import write_csv
 
 from overheard.data.dataset import Dataset
 from overheard.identify.recording import held_out, identify
@@ -27,13 +27,6 @@ pytestmark = pytest.mark.slow
 GIVEN = ["--data", "people.csv", "--client", "at", "--target", "y", "--secret", "s"]
 
 
-def write_table(path: Path, records: Records) -> None:
-    with path.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(records.columns)
-        table.writerows(zip(*(values.tolist() for values in records.columns.values()), strict=True))
-
-
 @pytest.fixture
 def bare(workplace: Any) -> Any:
     """The messages of the recording, without what describes them."""
@@ -43,25 +36,21 @@ def bare(workplace: Any) -> Any:
 
 def test_init_finds_the_recipe_and_the_audit_follows(bare: Any) -> None:
     """One line of code recorded it; two commands end in a report, and no TOML is typed."""
-    found = bare.overheard("init", "bare", *GIVEN, "--json")
-    assert found.returncode == 0, found.stderr
+    found = bare.done("init", "bare", *GIVEN, "--json")
     assert json.loads(found.stdout)["fits"]
     told = tomllib.loads((bare.path / "bare" / "audit.toml").read_text())
     simulated = tomllib.loads((bare.path / "federation.toml").read_text())["training"]
     assert told["training"]["learning_rate"] == pytest.approx(simulated["learning_rate"], rel=1e-4)
     assert told["model"]["name"] == "linear"
     words = ["--with", "bare/audit.toml", "--attack", "majority", "--out", "audit"]
-    done = bare.overheard("audit", "bare", *words)
-    assert done.returncode == 0, done.stderr
+    bare.done("audit", "bare", *words)
     replays = json.loads((bare.path / "audit" / "audit.json").read_text())["replays"]
     assert [r["outcome"] for r in replays] == ["fits"] * 3
     others = told["audit"]["also_fits"]  # one full-batch step of momentum is one of plain SGD
     assert any("momentum" in words for words in others)
     notes = json.loads((bare.path / "audit" / "audit.json").read_text())["notes"]
     assert any("fit as well" in note and others[0] in note for note in notes)
-    again = bare.overheard("init", "bare", *GIVEN)
-    assert again.returncode == 1
-    assert "exists already" in again.stderr
+    assert "exists already" in bare.refused("init", "bare", *GIVEN)
 
 
 def test_who_is_who_is_found(bare: Any) -> None:
@@ -72,8 +61,7 @@ def test_who_is_who_is_found(bare: Any) -> None:
     for old, new in names.items():
         text = text.replace(old, new)
     table.write_text(text)
-    found = bare.overheard("init", "bare", *GIVEN)
-    assert found.returncode == 0, found.stderr
+    found = bare.done("init", "bare", *GIVEN)
     assert tomllib.loads((bare.path / "bare" / "audit.toml").read_text())["clients"] == names
     assert "are what their records lead to" in found.stdout
 
@@ -88,8 +76,7 @@ def test_what_nothing_explains_is_said(bare: Any) -> None:
     for row, label in zip(cells, shuffled, strict=True):
         row[place] = str(label)
     table.write_text("\n".join([head, *map(",".join, cells)]) + "\n")
-    found = bare.overheard("init", "bare", *GIVEN)
-    assert found.returncode == 0, found.stderr
+    found = bare.done("init", "bare", *GIVEN)
     assert "NONE FITS" in found.stderr
     assert "# NONE FITS" in (bare.path / "bare" / "audit.toml").read_text()
 
@@ -111,15 +98,12 @@ def test_one_limit_holds_for_everything_that_is_tried(bare: Any, limit: int) -> 
 
 
 def test_what_was_not_tried_is_written(bare: Any) -> None:
-    found = bare.overheard("init", "bare", *GIVEN, "--minutes", "0")
-    assert found.returncode == 0, found.stderr
+    bare.done("init", "bare", *GIVEN, "--minutes", "0")
     assert "did not try" in (bare.path / "bare" / "audit.toml").read_text()
 
 
 def test_a_table_that_is_not_there_is_named(bare: Any) -> None:
-    found = bare.overheard("init", "bare", "--data", "nobody.csv", "--client", "at")
-    assert found.returncode == 1
-    assert "nobody.csv" in found.stderr
+    assert "nobody.csv" in bare.refused("init", "bare", "--data", "nobody.csv", "--client", "at")
     assert not (bare.path / "bare" / "audit.toml").exists()
 
 
@@ -128,10 +112,9 @@ def test_layers_that_are_not_dense_ask_for_their_module(workplace: Any) -> None:
         model = {"conv1.weight": np.zeros((2, 1, 3, 3), np.float32)}
         recorder.sent(1, "", model)
         recorder.returned(1, "site 0", model, 30.0)
-    found = workplace.overheard("init", "conv", *GIVEN)
-    assert found.returncode == 1
-    assert "conv1.weight 2x1x3x3" in found.stderr
-    assert "--model" in found.stderr
+    found = workplace.refused("init", "conv", *GIVEN)
+    assert "conv1.weight 2x1x3x3" in found
+    assert "--model" in found
 
 
 @pytest.mark.parametrize(("scale", "where"), [("records", "table"), ("recorded", "heard")])
@@ -146,7 +129,7 @@ def test_a_client_that_was_never_sampled_has_its_part_in_the_scales(
         columns |= {c: np.where(far, 2 * columns[c] + 1, columns[c]) for c in ("x0", "x1")}
         records = Records({**columns, "at": columns["at"].astype(str)})
         (folder := tmp_path / "tables").mkdir(exist_ok=True)
-        write_table(folder / "people.csv", records)
+        write_csv(folder / "people.csv", records.columns)
         kept = records if where == "table" else records.take(np.flatnonzero(~far))
         return replace(dataset, records=kept)
 

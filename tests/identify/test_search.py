@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from federations import recipe_in
 
+from overheard.identify.recording import messages
 from overheard.identify.search import (
     OPTIMISERS,
+    USUAL,
     Fitted,
     Messages,
     Options,
@@ -17,9 +21,11 @@ from overheard.identify.search import (
     fit_rate,
     replayed,
     search,
+    who_is_who,
 )
 from overheard.programs.recipe import Dense, Recipe, Target
-from overheard.programs.records import Encoding, Scaled
+from overheard.programs.records import Encoding, Scaled, encode
+from overheard.transcript.store import Recording
 
 pytestmark = pytest.mark.slow
 
@@ -95,3 +101,19 @@ def test_a_rate_is_fitted_from_far_away() -> None:
     found = fit_rate(Fitted(Structure("", true, *SEEN), start), observed(true), 1)
     assert found.recipe.learning_rate == pytest.approx(0.2, rel=1e-5)
     assert found.residual < 1e-9
+
+
+def test_clients_of_one_population_that_train_for_long(federate: Callable[..., Recording]) -> None:
+    """One step of descent on their records goes the same way, and mistakes two for each other."""
+    training = {"batch_size": 16, "epochs": 3, "optimiser": {"name": "adam"}}
+    recording = federate(
+        {"name": "mlp", "hidden": [8]}, clients=6, people=100, participation=1.0,
+        rounds=1, learning_rate=0.01, **training,
+    )  # fmt: skip
+    recipe = recipe_in(recording)
+    truth = recording.truth().values()
+    inputs = tuple(encode(recipe.encoding, records) for records in truth)
+    structure = Structure("", recipe, inputs, tuple(map(recipe.target.encode, truth)))
+    assert who_is_who([structure], messages(recording, recording.clients, 1), Tries(USUAL)) == [
+        *range(6)
+    ]

@@ -5,11 +5,11 @@ Warnings are errors here, so that an overflow nobody thought of is a failure too
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from generated import changing
 
 from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit
@@ -21,17 +21,6 @@ pytestmark = pytest.mark.slow
 MLP = {"name": "mlp", "hidden": [6]}
 LOGISTIC = {"name": "logistic"}
 SMALL = {"clients": 2, "people": 20, "columns": 2, "rounds": 6, "participation": 1.0}
-
-
-def column(name: str, change: Any, *others: str) -> Any:
-    """A change of the dataset that replaces one column, and others by the same."""
-
-    def changed(dataset: Any) -> Any:
-        columns = dict(dataset.records.columns)
-        columns |= dict.fromkeys((name, *others), change(columns))
-        return replace(dataset, records=type(dataset.records)(columns))
-
-    return changed
 
 
 def audited(recording: Any, attacks: tuple[str, ...] = ()) -> Any:
@@ -50,11 +39,11 @@ def learned(record: Any, attack: str, metric: str = "value") -> list[float]:
 
 
 FINE = {
-    "denormals": column("x1", lambda c: c["x1"] * 1e-310),
-    "1e-30": column("x1", lambda c: c["x1"] * 1e-30),
-    "1e200": column("x1", lambda c: c["x1"] * 1e200),
-    "denormal labels": column("y", lambda c: c["y"] * 1e-310),
-    "labels of 1e250": column("y", lambda c: c["y"] * 1e250),
+    "denormals": changing(x1=lambda c: c["x1"] * 1e-310),
+    "1e-30": changing(x1=lambda c: c["x1"] * 1e-30),
+    "1e200": changing(x1=lambda c: c["x1"] * 1e200),
+    "denormal labels": changing(y=lambda c: c["y"] * 1e-310),
+    "labels of 1e250": changing(y=lambda c: c["y"] * 1e250),
 }
 
 
@@ -122,9 +111,9 @@ def test_one_client_in_one_round(federate, model):
 @pytest.mark.parametrize(
     "change",
     [
-        column("x1", lambda c: np.full(len(c["x1"]), 3.0)),
-        column("x1", lambda c: 2 * c["x0"] - 1),
-        column("x1", lambda c: 0.0 * c["x1"], "x0"),
+        changing(x1=lambda c: np.full(len(c["x1"]), 3.0)),
+        changing(x1=lambda c: 2 * c["x0"] - 1),
+        changing(x0=lambda c: 0.0 * c["x1"], x1=lambda c: 0.0 * c["x1"]),
     ],
     ids=["constant", "collinear", "everybody alike in public"],
 )

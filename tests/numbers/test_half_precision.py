@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from federations import recipe_in
 
 from overheard.attacks.client import format_of
 from overheard.evaluation.audit import audit
@@ -15,7 +16,6 @@ from overheard.federation.server import WeightedMean, aggregate
 from overheard.federation.simulate import client_shards, train_clients
 from overheard.programs.recipe import named
 from overheard.recorders.recorder import Recorder as LiveRecorder
-from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import Messages
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import LOCAL_MODEL, attribute
@@ -69,8 +69,7 @@ def test_numbers_that_use_their_digits_are_left_alone(rng):
 def half(federate: Any, path: Path, model: Any, name: str, as_float16: bool) -> Recording:
     """A federation that computes in float32 and sends half precision."""
     whole = federate(model, clients=3, people=30, rounds=6, participation=1.0)
-    recipe, clients = recipe_of(whole), whole.truth()
-    assert recipe is not None
+    recipe, clients = recipe_in(whole), whole.truth()
     shorten, data = SHORT[name][0], client_shards(recipe, clients)
     layout = recipe.model.layout()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from generated import changing
 
 from overheard.attacks import attack_named
 from overheard.evaluation.audit import audit
@@ -21,17 +22,6 @@ pytestmark = pytest.mark.slow
 SMALL = {"clients": 3, "people": 30, "columns": 2, "rounds": 6}
 NETWORK = {"name": "mlp", "hidden": [24]}
 ATTACKS = ("exact_linear", "max_entropy", "model_based_last_returned", "partial_decode", "majority")
-
-
-def with_columns(**made: Any) -> Any:
-    """A change of the dataset: each column is made from the columns."""
-
-    def changed(dataset: Any) -> Any:
-        old = dataset.records.columns
-        new = {name: make(old) for name, make in made.items()}
-        return replace(dataset, records=Records({**old, **new}))
-
-    return changed
 
 
 def wire_bytes(recording: Recording) -> list[bytes]:
@@ -49,7 +39,7 @@ def test_renaming_clients_changes_no_finding(federate, model):
     """Values, shares, baselines and probabilities to the last bit. Only what is drawn by lot in a
     client's own name differs: the ends of bootstrap intervals."""
     names = np.array(["Leuven", "Milano", "Namur"])
-    change = with_columns(at=lambda c: names[c["at"].astype(int)])
+    change = changing(at=lambda c: names[c["at"].astype(int)])
     plain = audit(federate(model, **SMALL), SERVER, ATTACKS)
     other = audit(federate(model, **SMALL, change=change), SERVER, ATTACKS)
     assert len(plain.findings) == len(other.findings) > 3
@@ -92,7 +82,7 @@ def turned(dataset: Any) -> Any:
     [
         ({"name": "linear"}, shuffled, ORDER),
         (NETWORK, shuffled, ORDER),
-        ({"name": "linear"}, with_columns(x1=lambda c: 1.8 * c["x1"] + 32), np.arange(30)),
+        ({"name": "linear"}, changing(x1=lambda c: 1.8 * c["x1"] + 32), np.arange(30)),
         ({"name": "linear", "initial": "zeros"}, turned, np.arange(30)),
     ],
     ids=["shuffled, linear", "shuffled, mlp", "Fahrenheit for Celsius", "columns turned"],
@@ -110,7 +100,7 @@ def test_orders_and_units_change_next_to_nothing(federate, model, change, order)
 @pytest.mark.parametrize("power", [-40, 10])
 def test_scaling_a_column_by_a_power_of_two_changes_no_bit(federate, power):
     """The encoding is part of the recipe and follows: the same numbers reach the model."""
-    change = with_columns(x1=lambda c: np.ldexp(c["x1"], power))
+    change = changing(x1=lambda c: np.ldexp(c["x1"], power))
     plain, other = federate(**SMALL), federate(**SMALL, change=change)
     assert wire_bytes(plain) == wire_bytes(other)
     for attack in ("max_entropy", "model_based_last_returned"):

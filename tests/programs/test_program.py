@@ -98,11 +98,6 @@ def test_networks_and_programs_are_not_mistaken_for_each_other(tmp_path):
     assert Sums not in observe(program, SECURE_SERVER, attribute("s"), program.clients[0]).kinds
 
 
-def test_older_names_of_attacks_still_work():
-    for old in ("linear", "joint_decode", "linear_sum", "linear_membership", "linear_label"):
-        assert attack_named(old).name != old
-
-
 def test_messages_may_change_their_shape_from_round_to_round(tmp_path):
     """Bytes, other names and other lengths each way, as they were."""
     sent = [{"model": np.frombuffer(b"", np.uint8)}, {"model": np.frombuffer(b"{}", np.uint8)}]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import FAMILIES, observed
+from federations import FAMILIES, observed, recipe_in
 
 from overheard.attacks import all_attacks, attack_named
 from overheard.errors import FixConfig, FixData
@@ -28,7 +28,6 @@ from overheard.transcript.guess import (
     Membership,
     certain,
 )
-from overheard.transcript.kind import recipe_of
 from overheard.transcript.knowledge import AttributeDomain, Sums
 from overheard.transcript.store import MEMBER_COLUMN, Recording
 from overheard.transcript.target import Target, attribute, chosen_targets, targets_in
@@ -38,8 +37,7 @@ NAMES = sorted(all_questions())
 
 
 def own_model(recording: Recording, view: View, wrong: bool) -> Any:
-    recipe = recipe_of(recording)
-    assert recipe is not None
+    recipe = recipe_in(recording)
     optimum, _ = comparable_optimum(recipe, recording.truth()[view.client])
     return LocalModel(optimum + wrong, np.full(len(optimum), np.nan), len(optimum))
 
@@ -84,8 +82,7 @@ def scored(
     """A question, and what the truth and the opposite of it come to."""
     family, attack, guess = ASKED[request.param]
     recording = FAMILIES[family].made(tmp_path_factory.mktemp("asked") / "run")
-    view, recipe = observed(FAMILIES[family], recording), recipe_of(recording)
-    assert recipe is not None
+    view, recipe = observed(FAMILIES[family], recording), recipe_in(recording)
     answers = answers_in(recording, view.target)
     scorer = Case(recipe, recording.truth(), view.target, view, 0, answers).scorer()
     right, wrong = (guess(recording, view, falsified) for falsified in (False, True))
@@ -153,8 +150,7 @@ def test_a_question_of_somebody_else_has_words_too() -> None:
 def test_a_client_that_is_not_in_the_truth_is_not_scored(tmp_path: Path) -> None:
     family = FAMILIES["models"]
     recording = family.made(tmp_path / "run")
-    view, recipe = observed(family, recording), recipe_of(recording)
-    assert recipe is not None
+    view, recipe = observed(family, recording), recipe_in(recording)
     with pytest.raises(FixData, match="no records of client '0'"):
         Case(recipe, {}, view.target, view, 0).scorer()
 

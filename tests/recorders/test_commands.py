@@ -67,36 +67,27 @@ ATTACKS = ["--attack", "majority", "--attack", "max_entropy", "--attack", "exact
 def test_checkpoints_audit_as_the_simulation_they_came_from(workplace: Any) -> None:
     """import, init, audit: the same findings as for the recording that describes itself."""
     as_checkpoints(workplace.path / "run", workplace.path / "checkpoints")
-    done = workplace.overheard("import", "checkpoints", "--out", "imported")
-    assert done.returncode == 0, done.stderr
+    done = workplace.done("import", "checkpoints", "--out", "imported")
     assert "rounds     8" in done.stdout
-    refused = workplace.overheard("audit", "imported", "--out", "early")
-    assert refused.returncode == 1
-    assert "`overheard init imported` writes imported/audit.toml" in refused.stderr
+    refused = workplace.refused("audit", "imported", "--out", "early")
+    assert "`overheard init imported` writes imported/audit.toml" in refused
     assert workplace.overheard("init", "imported").returncode == 0
-    again = workplace.overheard("init", "imported")
-    assert again.returncode == 1
-    assert "exists already" in again.stderr
+    assert "exists already" in workplace.refused("init", "imported")
     fill_in(workplace.path / "imported" / "audit.toml")
-    outside = workplace.overheard("audit", "imported", "--out", "one", *ATTACKS)
-    assert outside.returncode == 1
-    assert "names '../people.csv', which is outside of the recording" in outside.stderr
-    assert "say so with --with imported/audit.toml" in outside.stderr
+    outside = workplace.refused("audit", "imported", "--out", "one", *ATTACKS)
+    assert "names '../people.csv', which is outside of the recording" in outside
+    assert "say so with --with imported/audit.toml" in outside
     vouched = ["--with", "imported/audit.toml"]
-    one = workplace.overheard("audit", "imported", *vouched, "--out", "one", *ATTACKS)
-    assert one.returncode == 0, one.stderr
+    one = workplace.done("audit", "imported", *vouched, "--out", "one", *ATTACKS)
     assert "Replayed on their own records under the declared recipe, 3 of 3 clients" in one.stdout
-    other = workplace.overheard("audit", "run", "--out", "other", *ATTACKS)
-    assert other.returncode == 0, other.stderr
+    workplace.done("audit", "run", "--out", "other", *ATTACKS)
     mine, theirs = (findings(workplace.path / n / "audit.json") for n in ("one", "other"))
     assert len(mine) == len(theirs) == 9
     for a, b in zip(mine, theirs, strict=True):
         assert a == {**b, "value": pytest.approx(b["value"], abs=1e-9)}
     replays = json.loads((workplace.path / "one" / "audit.json").read_text())["replays"]
     assert [replay["outcome"] for replay in replays] == ["fits"] * 3
-    twice = workplace.overheard("audit", "run", *vouched, "--out", "b")
-    assert twice.returncode == 1
-    assert "describes itself already" in twice.stderr
+    assert "describes itself already" in workplace.refused("audit", "run", *vouched, "--out", "b")
 
 
 def test_code_needs_trust(workplace: Any) -> None:
@@ -108,25 +99,21 @@ def test_code_needs_trust(workplace: Any) -> None:
     shutil.copy(workplace.path / "people.csv", file.with_name("people.csv"))
     (workplace.path / "trap_of_this_test.py").write_text("raise ImportError('it was run')")
     vouched = ["audit", "imported", "--with", "imported/audit.toml", "--out", "a"]
-    refused = workplace.overheard(*vouched)
-    assert refused.returncode == 1
-    assert "--trust-code" in refused.stderr
-    assert "it was run" not in refused.stderr
-    found = workplace.overheard("audit", "imported", "--out", "a", "--trust-code")
-    assert found.returncode == 1  # what lay in the recording is a stranger's, whatever is trusted
-    assert "say so with --with imported/audit.toml" in found.stderr
-    assert "it was run" not in found.stderr
-    trusted = workplace.overheard(*vouched, "--trust-code")
-    assert trusted.returncode == 1
-    assert "cannot be found (it was run)" in trusted.stderr
+    refused = workplace.refused(*vouched)
+    assert "--trust-code" in refused
+    assert "it was run" not in refused
+    # what lay in the recording is a stranger's, whatever is trusted
+    found = workplace.refused("audit", "imported", "--out", "a", "--trust-code")
+    assert "say so with --with imported/audit.toml" in found
+    assert "it was run" not in found
+    assert "cannot be found (it was run)" in workplace.refused(*vouched, "--trust-code")
     assert not (workplace.path / "a").exists()
 
 
 def test_globals_that_are_what_a_round_ended_in(workplace: Any) -> None:
     as_checkpoints(workplace.path / "run", workplace.path / "after", after=True)
     (workplace.path / "p.toml").write_text('sent_is = "after"\n[weights]\n"site 0" = 30\n')
-    done = workplace.overheard("import", "after", "--out", "imported", "--pattern", "p.toml")
-    assert done.returncode == 0, done.stderr
+    workplace.done("import", "after", "--out", "imported", "--pattern", "p.toml")
     before, after = (Recording.open(workplace.path / name) for name in ("run", "imported"))
     assert len(after.rounds) == len(before.rounds)
     for client in before.clients:
@@ -149,18 +136,16 @@ def test_globals_that_are_what_a_round_ended_in(workplace: Any) -> None:
 def test_patterns_that_do_not_fit(workplace: Any, pattern: str, complaint: str) -> None:
     as_checkpoints(workplace.path / "run", workplace.path / "checkpoints")
     (workplace.path / "p.toml").write_text(pattern)
-    done = workplace.overheard("import", "checkpoints", "--out", "new", "--pattern", "p.toml")
-    assert done.returncode == 1
-    assert complaint in done.stderr
+    done = workplace.refused("import", "checkpoints", "--out", "new", "--pattern", "p.toml")
+    assert complaint in done
     assert not (workplace.path / "new").exists()
 
 
 def test_a_checkpoint_that_is_damaged_keeps_the_rounds_before(workplace: Any) -> None:
     as_checkpoints(workplace.path / "run", workplace.path / "checkpoints")
     (workplace.path / "checkpoints" / "round_0005" / "global.safetensors").write_bytes(b"nonsense")
-    done = workplace.overheard("import", "checkpoints", "--out", "new")
-    assert done.returncode == 1
-    assert "round_0005/global.safetensors: cannot be read as safetensors" in done.stderr
+    done = workplace.refused("import", "checkpoints", "--out", "new")
+    assert "round_0005/global.safetensors: cannot be read as safetensors" in done
     recording = Recording.open(workplace.path / "new")
     assert [r.number for r in recording.rounds] == [1, 2, 3, 4]
     assert not recording.closed

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import recorded
+from federations import recipe_in, recorded
+from generated import write_csv
 from torch import nn
 
 import overheard
@@ -15,10 +16,8 @@ from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import SCATTER, replays
 from overheard.federation.federation import read_config
 from overheard.programs import trusted
-from overheard.programs.recipe import Recipe
 from overheard.recorders.describe import describe
 from overheard.recorders.template import write_template
-from overheard.transcript.kind import recipe_of
 from overheard.transcript.ledger import LedgerWriter
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
@@ -44,11 +43,6 @@ def people(rng: np.random.Generator, sites: int = 3, each: int = 12) -> dict[str
     }
 
 
-def as_csv(table: dict[str, np.ndarray], path: Path) -> None:
-    rows = zip(*(v.tolist() for v in table.values()), strict=True)
-    path.write_text("\n".join([",".join(table), *(",".join(map(str, r)) for r in rows)]) + "\n")
-
-
 def inputs(table: dict[str, np.ndarray], mine: np.ndarray) -> np.ndarray:
     columns = [(table[c] - SCALES.get(c, (0, 1))[0]) / SCALES.get(c, (0, 1))[1] for c in COLUMNS]
     return np.column_stack(columns)[mine]
@@ -61,7 +55,7 @@ def federation(tmp_path: Path, rng: np.random.Generator) -> Path:
     ``run``: its messages; ``people.csv``: its records; node ids in place of names.
     """
     table = people(rng)
-    as_csv(table, tmp_path / "people.csv")
+    write_csv(tmp_path / "people.csv", table)
     torch.manual_seed(0)
     network = make_network().double()
     with overheard.Recorder(tmp_path / "run") as recorder:
@@ -85,12 +79,6 @@ def federation(tmp_path: Path, rng: np.random.Generator) -> Path:
             mean = {n: torch.stack([r[n] for r in returned]).mean(0) for n in model}
             network.load_state_dict(mean)
     return tmp_path
-
-
-def recipe_in(recording: Recording) -> Recipe:
-    recipe = recipe_of(recording)
-    assert recipe is not None
-    return recipe
 
 
 def replayed(recording: Recording) -> tuple[Replay, ...]:
@@ -279,7 +267,7 @@ def test_who_is_a_clients_is_asked_among_strangers_of_a_table(
 ) -> None:
     there = (federation / "people.csv").read_text().splitlines()
     twins = [line.replace("site 0", "nobody") for line in there[1:3]]  # of site 0 and site 1
-    as_csv(people(rng, sites=1, each=20), federation / "others.csv")
+    write_csv(federation / "others.csv", people(rng, sites=1, each=20))
     others = (federation / "others.csv").read_text()
     (federation / "others.csv").write_text("\n".join([others.rstrip(), *twins]) + "\n")
     text = TOML.replace('attributes = ["s"]', 'attributes = []\nstrangers = "others.csv"')

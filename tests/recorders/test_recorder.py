@@ -79,17 +79,6 @@ def test_what_is_written_does_not_depend_on_the_order_of_arrival(tmp_path: Path)
     assert all(files == written[0] for files in written)
 
 
-def test_models_of_their_own_are_kept_apart(tmp_path: Path) -> None:
-    with overheard.Recorder(tmp_path / "run") as recorder:
-        recorder.sent(3, "", model(1))
-        recorder.sent(3, "b", model(2))
-        for client in "ab":
-            recorder.returned(3, client, model(9))
-    recording = Recording.open(tmp_path / "run")
-    assert recording.link("a")[1]["w"][0, 0, 0] == 1
-    assert recording.link("b")[1]["w"][0, 0, 0] == 2
-
-
 def test_types_widen_and_never_narrow(tmp_path: Path) -> None:
     with overheard.Recorder(tmp_path / "wide") as recorder:
         recorder.sent(0, "", model(0.1))
@@ -133,16 +122,6 @@ def test_what_changes_is_noted_and_never_a_reason_to_stop(tmp_path: Path) -> Non
         "steps came as float64, too, and was rounded to int64.",
         "A message of round 2 was left out: it holds another model.",
     )
-
-
-def test_a_mean_is_recorded_as_a_sum(tmp_path: Path) -> None:
-    with overheard.Recorder(tmp_path / "run") as recorder:
-        recorder.sent(0, "", model(5))
-        recorder.aggregated(0, model(3), ["a", "b", "c"])
-    ((entry, sent, total),) = Recording.open(tmp_path / "run").aggregates()
-    assert set(entry.participants or ()) == {"a", "b", "c"}
-    assert (sent["w"] == 5).all()
-    assert (total["w"] == 3 * (5 - 3)).all()
 
 
 @pytest.mark.parametrize(

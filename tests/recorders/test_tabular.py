@@ -86,8 +86,7 @@ def test_two_commands_end_in_a_report(workplace: Any) -> None:
     federation(folder / "run2", [batches(rows) for rows in clients], rounds=8)
 
     given = ["--data", "adult.csv", "--target", "income", "--secret", "sex"]
-    found = workplace.overheard("init", "run2", *given, "--json")
-    assert found.returncode == 0, found.stderr
+    found = workplace.done("init", "run2", *given, "--json")
     assert json.loads(found.stdout)["fits"]
     known = tomllib.loads((folder / "run2" / "audit.toml").read_text())
     assert known["data"]["held_out"] == {"share": 0.2}
@@ -100,8 +99,7 @@ def test_two_commands_end_in_a_report(workplace: Any) -> None:
 
     asked = ["--client", "client 1", "--attack", "max_entropy", "--attack", "majority"]
     words = ["--with", "run2/audit.toml", "--out", "audit", *asked, "--no-rounds"]
-    done = workplace.overheard("audit", "run2", *words)
-    assert done.returncode == 0, done.stderr
+    workplace.done("audit", "run2", *words)
     audit = json.loads((folder / "audit" / "audit.json").read_text())
     assert [replay["outcome"] for replay in audit["replays"]] == ["fits"]
     assert audit["failed"] == audit["skipped"] == []

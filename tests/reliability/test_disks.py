@@ -1,4 +1,4 @@
-"""Full disks, damaged files, folders that may not be written and second writers: a clear line each.
+"""Full disks and second writers: a clear line each.
 
 A limit on file sizes stands in for a full disk.
 """
@@ -6,7 +6,6 @@ A limit on file sizes stands in for a full disk.
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,31 +53,6 @@ def test_a_report_on_a_full_disk(workplace: Any) -> None:
         (line,) = done.stderr.splitlines()
         assert line.startswith(f"error: {name}: cannot be written (File too large)")
     assert not [p for p in workplace.path.iterdir() if p.name.startswith(("r.", ".r."))]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["simulate", "federation.toml", "--out", "shut/new"],
-        ["audit", "run", "--out", "shut/new", "--attack", "majority"],
-        ["report", "a.json", "--out", "shut/r.html"],
-    ],
-)
-def test_a_folder_that_may_not_be_written(workplace: Any, words: list[str]) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere")
-    if words[0] == "report":
-        quick = ["--attack", "majority", "--no-rounds"]
-        assert workplace.overheard("audit", "run", "--out", "a", *quick).returncode == 0
-        (workplace.path / "a" / "audit.json").rename(workplace.path / "a.json")
-    shut = workplace.path / "shut"
-    shut.mkdir(mode=0o555)
-    done = workplace.overheard(*words)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert "shut" in line
-    assert "Permission denied" in line
-    assert list(shut.iterdir()) == []
 
 
 def test_two_recorders_that_start_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

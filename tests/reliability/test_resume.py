@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from report_words import without_seconds
 
 from overheard.evaluation import checkpoint, parts
 
@@ -18,13 +19,6 @@ pytestmark = pytest.mark.slow
 
 QUICK = "--attack exact_linear --attack majority --attack max_entropy --attack sum_decode".split()
 AUDIT = ["audit", "run", "--out", "out", *QUICK]
-
-
-def without_seconds(path: Path) -> Any:
-    record = json.loads(path.read_text())
-    for finding in (*record["findings"], *record["pooled"], *record["curves"]):
-        finding["seconds"] = 0
-    return record
 
 
 @contextmanager
@@ -45,9 +39,9 @@ def stopped_after(pieces: int, error: BaseException | None = None) -> Iterator[N
 def test_a_stopped_audit_goes_on_and_ends_the_same(
     workplace: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = workplace.overheard("audit", "run", "--out", "whole", *QUICK)
-    assert done.returncode == 0, done.stderr
-    whole = without_seconds(workplace.path / "whole" / "audit.json")
+    workplace.done("audit", "run", "--out", "whole", *QUICK)
+    text = without_seconds((workplace.path / "whole" / "audit.json").read_text())
+    whole = json.loads(text)
     assert whole["curves"]
     assert whole["skipped"]
     launched: list[tuple[str, str]] = []
@@ -64,15 +58,12 @@ def test_a_stopped_audit_goes_on_and_ends_the_same(
         assert done.returncode == 130
         assert [p.name for p in (workplace.path / "out").iterdir()] == ["unfinished"]
     stopped = len(launched)
-    done = workplace.overheard(*AUDIT)
-    assert done.returncode == 0, done.stderr
-    assert without_seconds(workplace.path / "out" / "audit.json") == whole
+    workplace.done(*AUDIT)
+    assert without_seconds((workplace.path / "out" / "audit.json").read_text()) == text
     assert {p.name for p in (workplace.path / "out").iterdir()} == {"audit.json", "report.html"}
     assert stopped == 12 + 2  # once each, and twice where its result was lost
     assert len(launched) == stopped + len(whole["curves"])  # which come last
-    again = workplace.overheard(*AUDIT)
-    assert again.returncode == 1
-    assert "out exists already; choose another path" in again.stderr
+    assert "out exists already; choose another path" in workplace.refused(*AUDIT)
 
 
 def test_a_full_disk_ends_the_audit_with_one_line_and_keeps_what_was_found(
@@ -108,8 +99,7 @@ def test_an_unfinished_audit_of_something_else_is_kept(
     workplace: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other options, another recording, another version."""
-    other = workplace.overheard("simulate", "federation.toml", "--out", "new", "--seed", "3")
-    assert other.returncode == 0, other.stderr
+    workplace.done("simulate", "federation.toml", "--out", "new", "--seed", "3")
     with stopped_after(1):
         workplace.overheard(*AUDIT)
     before = workplace.contents()
@@ -119,9 +109,8 @@ def test_an_unfinished_audit_of_something_else_is_kept(
         (["--no-rounds"], "rounds"),
         (["--threat", "server"], "threat"),
     ):
-        done = workplace.overheard(*AUDIT, *more)
-        assert done.returncode == 1
-        assert f"out holds an unfinished audit that differs in {differs};" in done.stderr
+        done = workplace.refused(*AUDIT, *more)
+        assert f"out holds an unfinished audit that differs in {differs};" in done
     assert workplace.overheard(*AUDIT, "--threat", "nobody").returncode == 1
     monkeypatch.setattr("overheard.cli.audit.version", lambda name: "another")
     done = workplace.overheard("audit", "new", "--out", "out", *QUICK)

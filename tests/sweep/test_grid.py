@@ -28,16 +28,6 @@ def test_every_combination_is_a_cell_once() -> None:
     assert len({c.key for c in found}) == len(found)
 
 
-def test_a_setting_changes_the_config_and_the_address() -> None:
-    more = {"defence": "epochs", "strength": 5, "change": {"training.epochs": 5}}
-    plain, changed = cells(sweep_of(setting=[{"defence": "none"}, more]))
-    assert changed.config["training"]["epochs"] == 5
-    assert plain.key != changed.key
-    assert "epochs 5" in changed.name
-    assert "training" in BASE
-    assert "epochs" not in BASE["training"]
-
-
 def test_a_setting_may_have_a_listener_of_its_own() -> None:
     other = {"threat": "secure-server", "attacks": ["sum_decode"]}
     plain, summed = cells(sweep_of(attacks=["max_entropy"], setting=[{}, other]))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from federations import generated_people
+from generated import write_csv
 
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
@@ -44,10 +45,8 @@ def found(
     folder: Path, model: dict[str, Any], rounds: int, *defences: list[dict[str, Any]]
 ) -> list[Any]:
     """The cells of a sweep over these defences, of 3 clients of 60 people."""
-    columns = generated_people(3, 60, 3, 0).records.columns
-    rows = np.column_stack(list(columns.values()))
-    np.savetxt(folder / "people.csv", rows, delimiter=",", header=",".join(columns), comments="")
-    data = {"source": "file", "path": str(folder / "people.csv"), "client": "at", "target": "y"}
+    path = write_csv(folder / "people.csv", generated_people(3, 60, 3, 0).records.columns)
+    data = {"source": "file", "path": path, "client": "at", "target": "y"}
     base = {"data": data, "model": model, "training": {"rounds": rounds}}
     base["audit"] = {"attributes": ["s"]}
     settings = [{"defence": str(d), "change": {"defence": d}} for d in defences]

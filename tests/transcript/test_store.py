@@ -157,18 +157,6 @@ def test_killed_for_real(tmp_path: Path, after: int) -> None:
     assert len(written) - len(numbers) in (0, 1)
 
 
-def test_clients_are_those_described_and_those_heard(run: Path) -> None:
-    recording = Recording.open(run)
-    assert recording.clients == ("north", "south", "east")
-    assert recording.link("north")[0].tolist() == [0, 1, 2, 3]
-    assert recording.link("nobody")[0].tolist() == []
-    assert recording.targets[0] == "attribute.s"
-    assert recording.side("AttributeDomain", "attribute.s")["values"] == ["a", "b"]
-    assert recording.side("AttributeDomain", "attribute.x") is None
-    assert "s" in recording.truth()["east"].columns
-    assert "s" not in recording.side("PublicRecords", "attribute.s")["east"].columns
-
-
 def test_a_truth_without_records_is_named(run: Path) -> None:
     for file in (run / "truth").iterdir():
         file.unlink()

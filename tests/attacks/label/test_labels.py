@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from federations import view_of
 
-from overheard import attack_named, launch, parse_config, plan
+from overheard import attack_named, launch
 from overheard.attacks import listens
 from overheard.attacks.label import BayesGroups, LinearDecode
 from overheard.attacks.papers.leprovost2023 import GroupMeansTikhonov, calibrated, last_layer
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, GrantKnowledge
+from overheard.errors import ChooseAnotherAttack, FixData, FixRecording, GrantKnowledge
 from overheard.programs.records import Records
 from overheard.transcript.guess import LabelValues
 from overheard.transcript.knowledge import (
@@ -53,24 +53,6 @@ def test_a_recording_that_leaks_the_label_is_refused(hire, monkeypatch):
     recording = hire()
     with pytest.raises(FixRecording, match="sensitive column 'wage'"):
         look(recording)
-
-
-def test_configs(hire):
-    data = {"data": {"source": "file"}, "model": {"name": "linear"}}
-    training = {"training": {"rounds": 1, "learning_rate": 0.1}}
-
-    def ask(**settings):
-        return lambda dataset: plan(parse_config({**data, **training, "audit": settings}), dataset)
-
-    def refused(match, change=lambda d: d, **settings):
-        with pytest.raises(FixConfig, match=match):
-            hire(change=lambda d: ask(**settings)(change(d)))
-
-    refused("belong to audit.label", group="diploma")
-    refused("belong to audit.label", auxiliary=5)
-    refused("'degree' is not an input", label=True, group="degree")
-    refused("leaves nothing", label=True, auxiliary=100_000)
-    refused("is a class", lambda d: replace(d, task="classification"), label=True)
 
 
 # one record
@@ -248,6 +230,3 @@ def test_without_any_count_of_records(hire):
     wrong = look(hire(), threat=KNOWING).knowing(GroupCounts((1, 2)))
     with pytest.raises(FixData, match="2 group counts for 4 groups"):
         launch(BayesGroups(), wrong, 0)
-
-
-# the whole way

@@ -97,11 +97,8 @@ LINEAR = [*WORDS, "--attack", "max_entropy"]
 
 def test_what_the_app_does_is_what_is_replayed(workplace: Any) -> None:
     recorded(workplace, "task_of_its_own")
-    refused = workplace.overheard("audit", "own", *LINEAR)
-    assert refused.returncode == 1
-    assert "importing it runs it" in refused.stderr
-    done = workplace.overheard("audit", "own", *LINEAR, "--trust-code")
-    assert done.returncode == 0, done.stderr
+    assert "importing it runs it" in workplace.refused("audit", "own", *LINEAR)
+    workplace.done("audit", "own", *LINEAR, "--trust-code")
     audit = json.loads((workplace.path / "audit" / "audit.json").read_text())
     assert [replay["outcome"] for replay in audit["replays"]] == ["fits"] * 2
     assert [row["value"] for row in audit["pooled"] if row["attack"] == "max_entropy"] == [1.0]
@@ -117,8 +114,7 @@ def test_batches_in_an_order_that_nobody_knows_are_noise(
     recorded(workplace, f"task_of_{said}", rounds=4, batch=10, more=SHUFFLED.format(said))
     asked = LINEAR if outcome == "fits" else WORDS
     words = [*asked, "--attack", "majority", "--client", "north", "--trust-code"]
-    done = workplace.overheard("audit", "own", *words)
-    assert done.returncode == 0, done.stderr
+    workplace.done("audit", "own", *words)
     audit = json.loads((workplace.path / "audit" / "audit.json").read_text())
     assert [replay["outcome"] for replay in audit["replays"]] == [outcome]
     found = {row["attack"]: row["value"] for row in audit["pooled"]}

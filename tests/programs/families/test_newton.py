@@ -128,39 +128,6 @@ def measured(program, records, rounds=3) -> tuple[Measurement, np.ndarray]:
     return program.measure(observed, candidates(records)), records["s"].astype(int)
 
 
-def test_other_names_shapes_and_places_say_the_same():
-    """A whole matrix, columns for vectors, the intercept first, the arrays called otherwise."""
-    records, rng = records_for("logistic"), np.random.default_rng(2)
-    ours = newton("logistic")
-    names = {"coefficients": "theta", "gradient": "g", "hessian": "H"}
-    theirs = newton("logistic", intercept="first", wire_names=names)
-    b = rng.normal(0, 0.2, 5)
-    first = {"coefficients": np.roll(b, 1)}
-    answer, again = (
-        ours.respond({"coefficients": b}, records, RNG),
-        theirs.respond(first, records, RNG),
-    )
-    np.testing.assert_allclose(again["gradient"], np.roll(answer["gradient"], 1))
-    matrix = np.zeros((5, 5))
-    matrix[np.triu_indices(5)] = again["hessian"]
-    said = {"g": again["gradient"][:, None], "H": matrix + np.triu(matrix, 1).T}
-    (read,) = theirs.assembled([Exchange(0, {"theta": first["coefficients"][:, None]}, said)])
-    foreign = read.returned
-    np.testing.assert_array_equal(read.sent["coefficients"], first["coefficients"])
-    assert theirs.distance(foreign, again) == 0
-    off = {**foreign, "gradient": foreign["gradient"] * 1.001}
-    assert theirs.distance(off, again) > 1e-4
-    one, other = (
-        theirs.measure([Exchange(0, first, said)], candidates(records)) for said in (foreign, again)
-    )
-    assert one.rank == other.rank
-    assert one.chi2_per_equation(np.eye(2)[records["s"].astype(int)]) < 1
-    np.testing.assert_allclose(
-        theirs.following(first, {"a": foreign})["coefficients"],
-        np.roll(ours.following({"coefficients": b}, {"a": answer})["coefficients"], 1),
-    )
-
-
 def test_labels_and_records_that_do_not_fit_are_refused_by_name():
     encoding, target = Encoding(blocks=(Scaled(column="a"),)), Target(column="y")
     with pytest.raises(FixConfig, match="2 classes"):

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from federations import guessed, recorded, view_of
-from generated import with_columns
 
-from overheard import attack_named, launch, observe
-from overheard.cli import main
+from overheard import attack_named
 from overheard.errors import FixConfig, FixRecording, OverheardError
-from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.families.xgboost import MODEL, Trees, read_exchanges
 from overheard.programs.program import Candidates, Exchange, program_of
 from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import Messages
-from overheard.transcript.target import attribute, joined
-from overheard.transcript.threat import EAVESDROPPER
 
 pytestmark = pytest.mark.slow
 
@@ -51,25 +45,6 @@ def test_one_client_after_the_other(tmp_path):
     assert right[guess.probabilities.max(axis=1) > 0.99].all()
     with pytest.raises(FixConfig, match=r"training\.participation"):
         recorded(tmp_path / "all", model, clients=2, people=40, rounds=2, participation=1.0)
-
-
-def test_several_attributes_are_one_secret(tmp_path):
-    """Two columns of six combinations, decoded as one; what is certain is right."""
-
-    def with_second(dataset):
-        words = np.random.default_rng(7).choice(["never", "often", "once"], len(dataset.records))
-        return with_columns(dataset, t=words, y=dataset.records["y"] + (words == "often"))
-
-    made = recorded(
-        tmp_path / "run", SQUARED, clients=2, people=40, rounds=24, participation=1.0,
-        audit={"attributes": [["s", "t"]]}, change=with_second,
-    )  # fmt: skip
-    secret = attribute("s", "t")
-    guess = launch(attack_named("max_entropy"), observe(made, EAVESDROPPER, secret, "0"), 0)
-    right = attribute_hits(guess, joined(made.truth()["0"], secret)["s+t"])
-    assert len(guess.values) == 6
-    assert right.mean() > 0.9
-    assert right[guess.probabilities.max(axis=1) > 0.99].all()
 
 
 @pytest.mark.parametrize("step", [0.0, 0.02])
@@ -159,20 +134,15 @@ def test_rounds_without_an_answer_are_left_out(federation):
 
 
 @pytest.mark.parametrize("raw", [b"garbage", b'{"learner": {}}', b"{L" + bytes(30)])
-def test_a_model_that_is_none_is_refused_and_nothing_is_written(tmp_path, monkeypatch, capsys, raw):
+def test_a_model_that_is_none_is_refused_and_nothing_is_written(workplace, monkeypatch, raw):
     """The audit ends in one line before anything is written, not with an attack that failed."""
     garbage = {MODEL: np.frombuffer(raw, dtype=np.uint8)}
     monkeypatch.setattr(Trees, "respond", lambda *given: garbage)
     monkeypatch.setattr(Trees, "following", lambda self, *given: self.first())
-    recorded(tmp_path / "run", TREES, clients=2, people=20, rounds=2, participation=1.0)
-    words = ["overheard", "audit", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
-    monkeypatch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code in (1, 2)
-    error = capsys.readouterr().err
+    recorded(workplace.path / "trees", TREES, clients=2, people=20, rounds=2, participation=1.0)
+    error = workplace.refused("audit", "trees", "--out", "out")
     assert "the model returned in round 0" in " ".join(error.split())
-    assert not (tmp_path / "out").exists()
+    assert not (workplace.path / "out").exists()
 
 
 def test_trees_of_other_classes_than_the_models_are_refused(federation):
