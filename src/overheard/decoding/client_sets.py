@@ -105,7 +105,7 @@ class Options:
     damping: float = 0.35
     tolerance: float = 3e-3
     min_precision: float = 1e-2
-    linearise: int = 4
+    linearise: int = 8
     negligible: float = 12.0
 
     @property
@@ -317,7 +317,7 @@ def _tilted(share: Array, centre: Array, cavity: Array, lookalike: float, sd: fl
         logs = np.log([share, (1 - share) * lookalike, (1 - share) * (1 - lookalike)])
     logs -= np.array([(1 - centre) ** 2, centre**2 / wide, centre**2]) * cavity / 2
     logs[1] -= np.log(wide) / 2
-    total = logsumexp(logs, axis=0)
+    total = np.logaddexp.reduce(logs, axis=0)
     p, like, _ = np.exp(logs - total)
     at, spread = centre * (1 - 1 / wide), sd**2 / wide
     mean = p + like * at
