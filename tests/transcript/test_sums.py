@@ -139,17 +139,6 @@ def test_nobody_hears_a_link_in_a_recording_of_sums_which_are_of_everybody(tmp_p
         observe(recording, SECURE_SERVER, LOCAL_MODEL, "")
 
 
-def test_unknown_participation_is_said(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    with Recorder(tmp_path / "run", about={"clients": ["a", "b"]}) as recorder:
-        recorder.aggregated(0, message(rng), message(rng), ["a"])
-        recorder.aggregated(1, message(rng), message(rng), None)
-    recording = Recording.open(tmp_path / "run")
-    assert recording.rounds[1].participants is None
-    with pytest.raises(ListenLonger, match=r"round 1 does not say who took part.*record them"):
-        observe(recording, SECURE_SERVER, MEMBERSHIP, "")
-
-
 def test_what_is_wrong_with_a_round_of_sums_is_refused(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     with Recorder(tmp_path / "run") as recorder:

@@ -255,7 +255,7 @@ def _quadratic(evidence: Evidence, nobody: Array, at: _Belief) -> _Quadratic:
         return np.asarray(by * (square + residual**2) / factor - np.log(factor)) / 2
 
     gain = raised(v * (1 - p), rest - toward * (1 - p)) - raised(-v * p, rest + toward * p)
-    slope = np.bincount(i, gain, a.shape[1])
+    slope = np.bincount(i, gain, a.shape[1]).astype(np.float64)
     return _Quadratic(columns.T @ solved, columns.T @ solved_y, slope)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from overheard.errors import FixData, FixRecording
 from overheard.files import OPEN, PRIVATE, new_folder, sync_folder, write_durably
-from overheard.foreign.files import opened, parse_json, read_bounded
+from overheard.foreign.files import parse_json, read_bounded
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short
 
@@ -176,14 +176,6 @@ def listed_file(folder: Path, entry: Entry) -> Path:
 def damaged(path: Path) -> FixRecording:
     """What is raised of a file that is not what its index says."""
     return FixRecording(f"{path}: its bytes do not match the index; restore it from a copy")
-
-
-def check_file(folder: Path, entry: Entry) -> None:
-    """Refuse a listed file whose bytes are not those that the index tells of."""
-    path = listed_file(folder, entry)
-    with opened(path) as (file, _):
-        if hashlib.file_digest(file, "sha256").hexdigest() != entry.get("sha256"):
-            raise damaged(path)
 
 
 def read_checked(folder: Path, entry: Entry, bound: str = "table_bytes") -> bytes:

@@ -22,7 +22,7 @@ from overheard.programs.records import Records
 from overheard.randomness import stream
 from overheard.transcript.kind import LABEL_COLUMN, Knowledge, kinds, program_in
 from overheard.transcript.knowledge import ClientProgram, Messages, Sums
-from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.store import Recorder, Recording, sent_to
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import isolated_in
@@ -186,16 +186,10 @@ def _remarks(
 def _copy_rounds(recording: Recording, recorder: Recorder, clients: Collection[str]) -> None:
     """What went over the links of these clients; a round in which none took part is left out."""
     for entry in recording.rounds:
-        wanted = [(way, client) for way, client in entry.spans if not client or client in clients]
-        observed = dict(zip(wanted, recording.messages(entry, wanted), strict=True))
-        back = {client: arrays for (way, client), arrays in observed.items() if way == "returned"}
-        if not back:
-            continue
-        shared = observed.get(("sent", ""), {})
-        own = {
-            client: arrays for (way, client), arrays in observed.items() if way == "sent" and client
-        }
-        if own and shared:
-            own = {c: own.get(c, shared) for c in back}
-        weights = {c: w for c, w in entry.weights.items() if c in clients}
-        recorder.round(entry.number, own or shared, back, weights)
+        back = [client for client in clients if ("returned", client) in entry.spans]
+        wanted = dict.fromkeys([sent_to(client, entry) for client in back])
+        wanted |= dict.fromkeys([("returned", client) for client in back])
+        if back:
+            observed = dict(zip(wanted, recording.messages(entry, wanted), strict=True))
+            weights = {c: w for c, w in entry.weights.items() if c in clients}
+            recorder.messages(entry.number, observed, {"weights": weights})

@@ -44,10 +44,9 @@ from overheard.transcript.messages import (
     Arrays,
     ClientName,
     Key,
+    Layout,
     Round,
     check_client,
-    check_head,
-    layout_of,
     parse_round,
     read_messages,
     releases_arrays,
@@ -261,13 +260,9 @@ class Recorder(SideWriter):
         }
         as_json(header)  # refuse what cannot be written before anything is
         super().__init__(root)
-        self._layout: list[Any] | None = None
+        self._layout: Layout | None = None
         self._last = -1
-        try:
-            self._ledger("wire").append(header)
-        except BaseException:
-            self.release()
-            raise
+        self._ledger("wire").append(header)
 
     def round(
         self,
@@ -277,7 +272,7 @@ class Recorder(SideWriter):
         weights: Mapping[str, float] | None = None,
     ) -> None:
         """Record one round: the broadcast (or one model per client) and what came back."""
-        messages: dict[tuple[str, str], Arrays] = {}
+        messages: dict[Key, Arrays] = {}
         if sent and all(isinstance(v, Mapping) for v in sent.values()):
             messages |= {("sent", check_client(c)): a for c, a in sent.items()}  # type: ignore[misc]
         else:
@@ -289,46 +284,29 @@ class Recorder(SideWriter):
                 f"round {number}: client {wrong[0]!r} reports {known[wrong[0]]:g} records; a count "
                 "is not negative"
             )
-        self._write(int(number), messages, {"weights": known})
+        self.messages(int(number), messages, {"weights": known})
 
     def aggregated(
-        self, number: int, sent: Arrays, total: Arrays, participants: Iterable[str] | None
+        self, number: int, sent: Arrays, total: Arrays, participants: Iterable[str]
     ) -> None:
         """Record one round under secure aggregation: the broadcast, the sum over the participants
-        of sent minus returned (or of their gradients), and who they were.
-
-        ``participants=None``: nobody said who took part, and few questions can be asked then.
-        """
-        if participants is not None:
-            participants = [check_client(c) for c in participants]
-            if not participants or len(set(participants)) < len(participants):
-                raise FixData(
-                    f"round {number}: the participants {participants} must be different clients, "
-                    "at least one"
-                )
+        of sent minus returned (or of their gradients), and who they were."""
+        who = [check_client(client) for client in participants]
+        if not who or len(set(who)) < len(who):
+            raise FixData(
+                f"round {number}: the participants {who} must be different clients, at least one"
+            )
         wide = {name: np.asarray(array, np.float64) for name, array in total.items()}
-        messages: dict[tuple[str, str], Arrays] = {("sent", ""): sent, TOTAL: wide}
-        self._write(int(number), messages, {"weights": {}, "participants": participants})
+        messages: dict[Key, Arrays] = {("sent", ""): sent, TOTAL: wide}
+        self.messages(int(number), messages, {"weights": {}, "participants": who})
 
-    def _write(self, number: int, messages: Mapping[tuple[str, str], Arrays], about: Entry) -> None:
+    def messages(self, number: int, messages: Mapping[Key, Arrays], about: Entry) -> None:
+        """Record the messages of one round, as they are, and what the index says about it."""
         if number <= self._last:
             raise FixData(f"round {number} comes after round {self._last}; rounds must increase")
-        order = [name for name, _, _ in self._layout or layout_of(next(iter(messages.values())))]
-        messages = {key: _in_order(arrays, order) for key, arrays in messages.items()}
-        layout = layout_of(next(iter(messages.values())))
-        if self._layout is not None and layout != self._layout and not self._free:
-            raise FixData(
-                f"round {number}: names, types or shapes of the arrays changed since round "
-                f"{self._last}; a recording holds one model, so begin another"
-            )
-        entry = write_round(self._root / "wire", number, messages, self._free)
+        entry = write_round(self._root / "wire", number, messages, self._layout, self._free)
         self._ledger("wire").append({**entry, **about})
-        self._layout, self._last = layout, number
-
-
-def _in_order(arrays: Arrays, names: list[str]) -> Arrays:
-    """The arrays in the order of the names: what was said does not depend on a dict's order."""
-    return {name: arrays[name] for name in names} if set(names) == set(arrays) else arrays
+        self._layout, self._last = entry["layout"], number
 
 
 @dataclass(frozen=True)
@@ -428,7 +406,7 @@ class Recording:
     @cached_property
     def clients(self) -> tuple[str, ...]:
         """Every client that returned something or is named in the side knowledge."""
-        observed = {who: None for e in self.rounds for who in e.participants or ()}
+        observed = {who: None for e in self.rounds for who in e.participants}
         listed = self.about.get("clients", [])
         index = self.path / "wire" / INDEX
         if not isinstance(listed, list):
@@ -455,15 +433,15 @@ class Recording:
         lengths = (entry.spans[key][1] - entry.spans[key][0] for entry in mine)
         check("message_bytes", 2 * sum(lengths), self.path / "wire")
         for entry in mine:
-            sent, returned = self.messages(entry, [_sent_to(client, entry), key])
+            sent, returned = self.messages(entry, [sent_to(client, entry), key])
             yield entry, sent, returned
 
     def last_sent(self, client: str) -> tuple[int, dict[str, NDArray[Any]]] | None:
         """The last round in which the client took part, and the model it was sent; None if none
         was."""
         for entry in reversed(self.rounds):
-            key = _sent_to(client, entry)
-            if client in (entry.participants or ()) and key in entry.spans:
+            key = sent_to(client, entry)
+            if client in entry.participants and key in entry.spans:
                 return entry.number, next(self.messages(entry, [key]))
         return None
 
@@ -476,7 +454,7 @@ class Recording:
                     f"{self.path / 'wire' / INDEX}: round {entry.number} has no broadcast: every "
                     "client was sent a model of its own, so the sum of their updates says nothing"
                 )
-            singles = [("returned", who) for who in entry.participants or ()]
+            singles = [("returned", who) for who in entry.participants]
             wanted = [TOTAL] if entry.aggregated else singles
             observed = self.messages(entry, [("sent", ""), *wanted])
             sent = next(observed)
@@ -492,10 +470,8 @@ class Recording:
     def messages(self, entry: Round, wanted: Iterable[Key]) -> Iterator[dict[str, NDArray[Any]]]:
         """The arrays of these messages of a round, one after the other, each checked when it is
         read; the file's header once, before anything of it is used."""
-        if entry.number not in self._sound:
-            check_head(self.path / "wire", entry)
-            self._sound.add(entry.number)
-        return read_messages(self.path / "wire", entry, wanted)
+        yield from read_messages(self.path / "wire", entry, wanted, entry.number in self._sound)
+        self._sound.add(entry.number)
 
     @cached_property
     def _side(self) -> SideFolder:
@@ -556,7 +532,7 @@ class Recording:
         )
 
 
-def _sent_to(client: str, entry: Round) -> Key:
+def sent_to(client: str, entry: Round) -> Key:
     """The message that a client was sent in a round: its own, or the broadcast."""
     own = ("sent", client)
     return own if own in entry.spans else ("sent", "")

@@ -33,20 +33,11 @@ class Threat:
         return replace(self, grants=self.grants - set(kinds))
 
 
-_AROUND: frozenset[type[Any]] = frozenset(
-    {
-        known.Broadcast,
-        known.ClientProgram,
-        known.AppliedDefence,
-        known.PublicRecords,
-        known.Labels,
-        known.AttributeDomain,
-        known.AttributePrior,
-        known.AuxiliaryData,
-        known.CandidatePool,
-        known.Groups,
-    }
-)
+_AROUND: frozenset[type[Any]] = frozenset({
+    known.Broadcast, known.ClientProgram, known.AppliedDefence, known.PublicRecords, known.Labels,
+    known.AttributeDomain, known.AttributePrior, known.AuxiliaryData, known.CandidatePool,
+    known.Groups,
+})  # fmt: skip
 _LINKS = _AROUND | {known.Messages}
 _SUMS = _AROUND | {known.Sums, known.EverybodysRecords}
 

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from overheard.errors import FixRecording
-from overheard.foreign.files import read_bounded
-from overheard.transcript.ledger import (
-    FOLDERS,
-    INDEX,
-    Entry,
-    check_file,
-    read_ledger,
-)
+from overheard.transcript.ledger import FOLDERS, INDEX, Entry, read_checked, read_ledger
 from overheard.transcript.messages import check_round, parse_round
 from overheard.transcript.store import Recording
 
@@ -101,33 +95,28 @@ def _check(folder: Path, entry: Entry) -> None:
     if entry["kind"] == "round":
         check_round(folder, parse_round(folder, entry))
     else:
-        check_file(folder, entry)
+        read_checked(folder, entry)
 
 
 def _never_begun(root: Path) -> bool:
     """Whether a recorder was killed before its header was whole: there is nothing else then."""
     wire = root / "wire"
-    if not wire.is_dir() or wire.is_symlink():
+    if not wire.is_dir():
         return not any(root.iterdir())
-    there = {path.name for path in wire.iterdir()}
-    if there - {INDEX} or any((root / name).exists() for name in FOLDERS[1:]):
+    others = {path.name for path in wire.iterdir()} - {INDEX}
+    if others or any((root / name).exists() for name in FOLDERS[1:]):
         return False
     try:
-        raw = read_bounded(wire / INDEX, "index_bytes") if there else b""
+        ledger = read_ledger(wire)
     except FixRecording:
         return False
-    return b"\n" not in raw and _may_be_torn(raw)
+    return not ledger.entries and _may_be_torn(ledger.rest)
 
 
 def _may_be_torn(rest: bytes) -> bool:
     """Whether these bytes can be the beginning of a line; a flipped newline leaves a whole one."""
-    digest, space, text = rest.partition(b" ")
-    if not re.fullmatch(rb"[0-9a-f]{0,64}", digest) or (space and len(digest) < 64):
-        return False
-    try:
-        words = text.decode("ascii")
-        return json.JSONDecoder().raw_decode(words)[1] == len(words)
-    except UnicodeDecodeError:
-        return False
-    except (ValueError, RecursionError):
-        return True
+    found = re.fullmatch(rb"[0-9a-f]{0,63}|[0-9a-f]{64}( [ -~]*)?", rest)
+    text = (found[1] or b" ")[1:].decode() if found else ""
+    with suppress(ValueError, RecursionError):
+        return json.JSONDecoder().raw_decode(text)[1] == len(text)
+    return found is not None
