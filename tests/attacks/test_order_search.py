@@ -11,7 +11,6 @@ from federations import ADAM, FAMILIES, MOMENTUM, accuracy, observed, view_of
 import overheard
 from overheard import Recording, launch
 from overheard.attacks.attribute import MaxEntropy
-from overheard.errors import FixData
 from overheard.report.html import render, render_markdown
 from overheard.report.verdict import headline
 from overheard.transcript.knowledge import BatchOrder
@@ -98,5 +97,5 @@ def test_one_of_these_seeds(federate: Federate) -> None:
 
 @pytest.mark.parametrize("wrong", [(), (-1,), (2**32,)], ids=str)
 def test_what_is_no_batch_order(wrong: tuple[int, ...]) -> None:
-    with pytest.raises(FixData):
-        BatchOrder(wrong)
+    with pytest.raises(ValueError, match=r"^seeds"):
+        BatchOrder.of({"seeds": wrong}, None)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from federations import simulated
 from overheard import AuditOptions, Recording, audit, launch, observe, share, threat_named
 from overheard.transcript import kind as kinds_of
 from overheard.transcript.target import Target
-from overheard.transcript.threat import EAVESDROPPER, granting_named
+from overheard.transcript.threat import EAVESDROPPER
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def test_it_is_granted_to_an_attack_in_an_audit(
 def test_each_client_s_own_is_read_and_used(example: ModuleType, run: Recording) -> None:
     truth = run.truth()
     for client in ("site 3", "site 4"):
-        view = observe(run, granting_named(EAVESDROPPER, ["column mean"]), TARGET, client)
+        view = observe(run, threat_named("eavesdropper", ["column mean"]), TARGET, client)
         women = truth[client]["female"]
         assert view.know(example.ColumnMean).mean == pytest.approx(women.mean())
         guess = launch(example.PublishedMean(), view, 0)

@@ -195,10 +195,9 @@ def test_what_the_property_needs_is_read_for_its_target_only(tmp_path: Path) -> 
     assert target.labels.tolist() == [2.0]
     assert view.know(AuxiliaryData).records["image"].shape == (3, 4)
     assert view.know(ShardSize).records == 10
-    with pytest.raises(FixData, match="holds at least one record"):
-        observe(recording, SECURE_SERVER, client_property("poisoning"), "")
-    with pytest.raises(FixRecording, match=r"SuspectedBehaviour for .property\.free-rider. is not"):
-        observe(recording, SECURE_SERVER, client_property("free-rider"), "")
+    for column, what in (("poisoning", "ShardSize"), ("free-rider", "SuspectedBehaviour")):
+        with pytest.raises(FixRecording, match=rf"{what} for .property\.{column}. is not"):
+            observe(recording, SECURE_SERVER, client_property(column), "")
 
 
 def test_a_guess_is_checked() -> None:

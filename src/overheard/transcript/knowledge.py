@@ -16,10 +16,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from overheard.errors import ChooseAnotherAttack, FixData, FixRecording, ListenLonger
 from overheard.foreign.limits import check
@@ -40,7 +41,7 @@ from overheard.transcript.kind import (
     sealed,
 )
 from overheard.transcript.messages import RELEASE, releases_arrays, returns_gradients
-from overheard.transcript.store import Recording
+from overheard.transcript.store import Recording, sent_to
 from overheard.transcript.target import JOINT, attribute, joined
 
 
@@ -188,11 +189,13 @@ class Broadcast(Knowledge):
         recording, client = held.recording, held.client
         if client == EVERYBODY or isinstance(program_in(recording), Program):
             return cls(recording.clients)
-        last = recording.last_sent(client)
-        if last is None:
-            return None
-        _check_finite(held, *last, f"sent to client {client!r}")
-        return cls(recording.clients, sealed(_flat(recording, last[1])))
+        for entry in reversed(recording.rounds):
+            key = sent_to(client, entry)
+            if client in entry.participants and key in entry.spans:
+                (sent,) = recording.messages(entry, [key])
+                _check_finite(held, entry.number, sent, f"sent to client {client!r}")
+                return cls(recording.clients, sealed(_flat(recording, sent)))
+        return None
 
 
 @dataclass(frozen=True)
@@ -245,8 +248,7 @@ class Sums(Rounds):
         return cls(clients, sealed(np.array(numbers, np.int64)), sealed(participation), kept)
 
     def __getitem__(self, row: int) -> RoundSum:
-        if not 0 <= row < len(self):
-            raise IndexError(f"round {row} of {len(self)}")
+        row = range(len(self))[row]
         who = np.flatnonzero(self.participation[row])
         sent, total = self._rows[row]
         return RoundSum(int(self.rounds[row]), sent, total, who)
@@ -453,14 +455,6 @@ class AttributeDomain(Knowledge):
         return positions(table[self.column], self.values)
 
     def __post_init__(self) -> None:
-        widths = {len(row) for row in self.combinations}
-        if (self.parts or widths) and (
-            len(self.combinations) != len(self.values) or widths != {len(self.parts)}
-        ):
-            raise FixData(
-                f"{self.column!r} has {len(self.values)} values of the columns {self.parts} and "
-                f"{len(self.combinations)} combinations; give each value one value of each column"
-            )
         if len(set(self.values)) != len(self.values) or len(self.values) < 2:
             given = ", ".join(map(str, self.values)) or "none"
             raise FixData(
@@ -474,6 +468,8 @@ class AttributeDomain(Knowledge):
         read = super().of(content, held)
         if read.column != held.target.column or read.columns != held.target.columns:
             raise ValueError(f"it is about {read.column!r}")
+        if len(read.settings) != len(read.values):
+            raise ValueError("give each value one combination of the columns' values")
         return read
 
 
@@ -486,12 +482,8 @@ class AttributePrior(Knowledge):
     shares: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        total = sum(self.shares)
-        if not all(s >= 0 for s in self.shares) or not abs(total - 1) <= 1e-6:
-            raise FixData(
-                f"the attribute prior's shares {self.shares} sum to {total:g}; give "
-                "shares that are not negative and sum to one"
-            )
+        if not all(s >= 0 for s in self.shares) or not abs(sum(self.shares) - 1) <= 1e-6:
+            raise FixData(f"attribute prior {self.shares}: give shares above 0 that sum to one")
 
     @classmethod
     def disclosed(cls, world: Disclosure) -> Self | None:
@@ -579,13 +571,8 @@ class TargetRecord(LabelledRecords):
 
     def __post_init__(self) -> None:
         if len(self.records) != 1 or len(self.labels) != 1:
-            raise FixData(
-                f"the target is one record with its label; given: {len(self.records)} records "
-                f"and {len(self.labels)} labels"
-            )
-
-
-BEHAVIOURS = ("inversion", "ascent", "free-rider")
+            given = f"{len(self.records)} records and {len(self.labels)} labels"
+            raise FixData(f"the target is one record with its label; given: {given}")
 
 
 @kind
@@ -598,11 +585,7 @@ class SuspectedBehaviour(Knowledge):
     """
 
     name: ClassVar[str] = "suspected behaviour"
-    behaviour: str
-
-    def __post_init__(self) -> None:
-        if self.behaviour not in BEHAVIOURS:
-            raise FixData(f"unknown behaviour {self.behaviour!r}; known: {', '.join(BEHAVIOURS)}")
+    behaviour: Annotated[str, Field(pattern="^(inversion|ascent|free-rider)$")]
 
 
 @kind
@@ -611,11 +594,7 @@ class ShardSize(Knowledge):
     """How many records each client holds (kerkouche2023's |D_i|, the same for all)."""
 
     name: ClassVar[str] = "shard size"
-    records: int
-
-    def __post_init__(self) -> None:
-        if self.records < 1:
-            raise FixData(f"a client holds at least one record; given: {self.records}")
+    records: Annotated[int, Field(ge=1)]
 
 
 @kind
@@ -671,8 +650,8 @@ class AppliedDefence(Knowledge):
 
     name: ClassVar[str] = "applied defence"
     names: tuple[str, ...]
-    clip_norm: float | None = None
-    noise_sd: float = 0.0
+    clip_norm: Annotated[float, Field(gt=0)] | None = None
+    noise_sd: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     promises: tuple[str, ...] = ()
     server_noise_sd: float = 0.0
     effects: tuple[tuple[str, ...], ...] = ()
@@ -687,11 +666,6 @@ class AppliedDefence(Knowledge):
             raise FixData(
                 f"the applied defence has effects of {len(self.effects)} defences and names "
                 f"{len(self.names)}; give those of each"
-            )
-        if not 0 <= self.noise_sd < np.inf or not (self.clip_norm is None or self.clip_norm > 0):
-            raise FixData(
-                f"the applied defence has noise_sd {self.noise_sd} and clip_norm {self.clip_norm}; "
-                "give a noise that is not negative and a norm that is positive, or leave them out"
             )
 
 
@@ -708,20 +682,17 @@ class InTheClear(Knowledge):
     notes: tuple[str, ...]
     values: Mapping[str, Mapping[str, tuple[int | Value, ...]]]
 
-    def sentences(self) -> tuple[str, ...]:
-        """The findings in words, for an audit's notes."""
+    def sentences(self, shown: int = 5) -> tuple[str, ...]:
+        """The findings in words, for an audit's notes; of each so many clients are shown."""
         said = list(self.notes)
         for what, clients in self.values.items():
             spans = [f"{client}: {_span(values)}" for client, values in clients.items()]
-            more = f" and {len(spans) - _SHOWN} more" if len(spans) > _SHOWN else ""
+            more = f" and {len(spans) - shown} more" if len(spans) > shown else ""
             said.append(
                 f"Sent in the clear besides the models: {what!r} of {len(spans)} client(s) "
-                f"({'; '.join(spans[:_SHOWN])}{more})."
+                f"({'; '.join(spans[:shown])}{more})."
             )
         return tuple(said)
-
-
-_SHOWN = 5  # clients in a sentence
 
 
 def _span(said: tuple[int | Value, ...]) -> str:
@@ -748,14 +719,8 @@ class BatchOrder(Knowledge):
     name: ClassVar[str] = "batch order"
     per_client: ClassVar[bool] = True
     by_place: ClassVar[bool] = True
-    seeds: tuple[int, ...]
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(min_length=1)]
     conventions: tuple[tuple[Source, Restart], ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.seeds or not all(0 <= seed < 2**32 for seed in self.seeds):
-            raise FixData(
-                f"the seeds {self.seeds} of a batch order; give at least one, from 0 to 2^32 - 1"
-            )
 
     def tried(self) -> tuple[Convention, ...]:
         """The conventions that may be."""

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -32,12 +32,11 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ledger:
-    """The whole lines of an index, and whether a torn line followed them: ``rest``."""
+    """The whole lines of an index, and the torn one that followed them: ``rest``."""
 
     entries: tuple[Entry, ...]
     last_digest: str
-    torn: bool
-    rest: bytes = b""
+    rest: bytes
 
     @property
     def closed(self) -> bool:
@@ -56,7 +55,7 @@ def read_ledger(folder: Path) -> Ledger:
     path = folder / INDEX
     try:
         if not any(folder.iterdir()):
-            return Ledger((), "", torn=True)
+            return Ledger((), "", b"")
         path.lstat()
     except OSError as error:
         raise FixRecording(
@@ -71,8 +70,9 @@ def read_ledger(folder: Path) -> Ledger:
     *whole, rest = raw.split(b"\n")
     previous = ""
     entries: list[Entry] = []
-    for number, (digest, text, sound) in enumerate(chained(whole), 1):
-        if not sound:
+    for number, line in enumerate(whole, 1):
+        digest, _, text = line.decode("utf-8", "replace").partition(" ")
+        if digest != digest_line(previous, text):
             raise FixRecording(f"{path}: line {number} is damaged; restore the file from a copy")
         entry = parse_json(text, f"{path}: line {number}")
         if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
@@ -81,16 +81,7 @@ def read_ledger(folder: Path) -> Ledger:
             raise FixRecording(f"{path}: line {number} follows the end; a closed index never grows")
         entries.append(entry)
         previous = digest
-    return Ledger(tuple(entries), previous, torn=bool(rest), rest=rest)
-
-
-def chained(lines: Iterable[bytes]) -> Iterator[tuple[str, str, bool]]:
-    """Each line's digest and text, and whether the digest is right, given the line before."""
-    previous = ""
-    for line in lines:
-        digest, _, text = line.decode("utf-8", "replace").partition(" ")
-        yield digest, text, digest == digest_line(previous, text)
-        previous = digest
+    return Ledger(tuple(entries), previous, rest)
 
 
 class LedgerWriter:

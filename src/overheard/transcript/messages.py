@@ -143,12 +143,10 @@ def layout_of(arrays: Arrays) -> Layout:
     layout: Layout = []
     for name, array in arrays.items():
         code = _CODES.get(array.dtype.newbyteorder("<"))
-        if code is None:
-            raise FixData(f"array {name!r} has type {array.dtype}; allowed: {', '.join(_DTYPES)}")
-        if len(name) > MAX_NAME or array.ndim > MAX_SIDES:
+        if code is None or len(name) > MAX_NAME or array.ndim > MAX_SIDES:
             raise FixData(
-                f"array {short(name)} has {array.ndim} sides and a name of {len(name)} letters; "
-                f"at most {MAX_SIDES} and {MAX_NAME} are allowed"
+                f"array {short(name)} has type {array.dtype} and {array.ndim} sides; allowed: "
+                f"{', '.join(_DTYPES)}, {MAX_SIDES} sides and a name of {MAX_NAME} letters"
             )
         layout.append((name, code, array.shape))
     return layout
@@ -208,12 +206,12 @@ def write_round(
     head = _head(layouts)
     name = f"round-{number:06d}.safetensors"
     parts = [*zip(layouts.values(), messages.values(), strict=True)]
-    with ThreadPoolExecutor(1) as other:  # neither hashing nor writing holds the interpreter's lock
-        hashed = other.submit(lambda: [_digest(_blobs(*part)) for part in parts])
+    with ThreadPoolExecutor(2) as others:  # neither hashing nor writing holds Python's lock
+        hashed = others.map(lambda part: _digest(_blobs(*part)), parts)
         write_durably(folder / name, chain([head], *(_blobs(*part) for part in parts)))
     listed = [
         [*key, digest, *([own[key]] if key in own else [])]
-        for key, digest in zip(layouts, hashed.result(), strict=True)
+        for key, digest in zip(layouts, hashed, strict=True)
     ]
     size = len(head) + sum(_bytes(code, shape) for of in layouts.values() for _, code, shape in of)
     about = {"kind": "round", "round": number, "layout": layout, "messages": listed}
@@ -331,16 +329,7 @@ def read_messages(
     """The arrays of these messages of a round, one after the other, each checked against its
     digest; nothing else is read but the file's header, which must be what follows from the index
     (``sound``: that was seen already)."""
-    keys = list(wanted)
     path = listed_file(folder, entry.file)
-    for direction, client in keys:
-        if (direction, client) not in entry.spans:
-            raise FixRecording(
-                f"{folder / INDEX}: round {entry.number} has no message {direction} "
-                f"{client or 'to all'}"
-            )
-        span = entry.spans[direction, client]
-        check("message_bytes", span.end - span.begin, path)
     with opened(path) as (file, _):
         whole = BufferedReader(file)
         head = {span.named: span.layout for span in entry.spans.values()}
@@ -349,8 +338,12 @@ def read_messages(
                 f"{path}: its header does not say what the index says of its arrays; restore both "
                 "from a copy"
             )
-        for key in keys:
-            span = entry.spans[key]
+        for direction, client in wanted:
+            if (direction, client) not in entry.spans:
+                what = f"{direction} {client or 'to all'}"
+                raise FixRecording(f"{folder / INDEX}: round {entry.number} has no message {what}")
+            span = entry.spans[direction, client]
+            check("message_bytes", span.end - span.begin, path)
             whole.seek(entry.head + span.begin)
             raws = [whole.read(_bytes(code, shape)) for _, code, shape in span.layout]
             if _digest(raws) != span.sha256:

@@ -123,11 +123,8 @@ class SideWriter:
 
 def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:
     number = sum(1 for _ in ledger.folder.iterdir())
-    tables = (
-        isinstance(content, Mapping)
-        and bool(content)
-        and all(isinstance(v, Records) for v in content.values())
-    )
+    pieces = content.values() if isinstance(content, Mapping) else ()
+    tables = any(isinstance(piece, Records) for piece in pieces)
     raw = write_tables(content) if tables else as_json(content).encode()
     name = f"{number:04d}-{kind.lower()}.{'safetensors' if tables else 'json'}"
     ledger.file(name, raw, kind="side", holds=kind, target=target)
@@ -173,12 +170,9 @@ class SideFolder:
         """What a file holds: tables by client, or what its JSON says."""
         name = str(entry["file"])
         if name not in self._read:  # a table holds all clients, and each asks for it
-            file = self.folder / name
-            self._read[name] = (
-                read_tables(read_checked(self.folder, entry), file)
-                if file.suffix == ".safetensors"
-                else parse_json(read_checked(self.folder, entry, "json_bytes"), file)
-            )
+            file, table = self.folder / name, name.endswith(".safetensors")
+            raw = read_checked(self.folder, entry, "table_bytes" if table else "json_bytes")
+            self._read[name] = read_tables(raw, file) if table else parse_json(raw, file)
         return self._read[name]
 
 
@@ -187,14 +181,13 @@ _CLIENT_COLUMN = "__client__"
 
 def write_tables(tables: Mapping[str, Records]) -> bytes:
     """One table for all clients, one after the other."""
-    first: list[str] | None = None
-    for client, records in tables.items():
-        kinds = [f"{name} ({_kind(values)})" for name, values in records.columns.items()]
-        first = kinds if first is None else first
-        if kinds != first:
+    kinds = {c: {n: _kind(v) for n, v in table.columns.items()} for c, table in tables.items()}
+    first = next(iter(kinds.values()))
+    for client, other in kinds.items():
+        if list(other.items()) != list(first.items()):
             raise FixData(
-                f"client {client!r} has columns {', '.join(kinds)} where the first client has "
-                f"{', '.join(first)}; give all clients the same columns"
+                f"client {client!r} has the columns {other} where the first client has {first}; "
+                "give all clients the same columns"
             )
     sizes = [len(records) for records in tables.values()]
     names = np.repeat(np.array([check_client(client) for client in tables], dtype=str), sizes)
@@ -211,8 +204,7 @@ def _plain(values: Any) -> NDArray[Any]:
 
 def _kind(values: Any) -> str:
     plain = _plain(values)
-    size = f" x {plain.shape[1]}" if plain.ndim > 1 else ""
-    return "text" if plain.dtype.kind == "U" else f"{plain.dtype}{size}"
+    return "text" if plain.dtype.kind == "U" else f"{plain.dtype} {plain.shape[1:]}"
 
 
 def read_tables(raw: bytes, where: object = "table") -> dict[str, Records]:
@@ -224,9 +216,7 @@ def read_tables(raw: bytes, where: object = "table") -> dict[str, Records]:
             f"{where}: cannot be read as a table of clients: it has no text column "
             f"{_CLIENT_COLUMN!r}"
         )
-    columns = {
-        name: values if values.ndim > 1 else as_column(values) for name, values in found.items()
-    }
+    columns = {name: _plain(values) for name, values in found.items()}
     clients, first, which = np.unique(names, return_index=True, return_inverse=True)
     order = np.argsort(which, kind="stable")
     parts = np.split(order, np.bincount(which, minlength=len(clients)).cumsum())[:-1]
@@ -252,12 +242,8 @@ class Recorder(SideWriter):
         if payload not in PAYLOADS:
             raise FixConfig(f"payload {payload!r} is not one of {', '.join(PAYLOADS)}")
         self._free = releases_arrays(payload)
-        header = {
-            "kind": "header",
-            "format": FORMAT,
-            "payload": payload,
-            "about": dict(about or {}),
-        }
+        header: Entry = {"kind": "header", "format": FORMAT, "payload": payload}
+        header["about"] = dict(about or {})
         as_json(header)  # refuse what cannot be written before anything is
         super().__init__(root)
         self._layout: Layout | None = None
@@ -351,7 +337,6 @@ class Recording:
                 f"{root / 'wire' / INDEX}: the header needs a payload ({' or '.join(PAYLOADS)}) "
                 "and an about"
             )
-        check("rounds", len(ledger.entries), root)
         free = releases_arrays(header["payload"])
         listed = [entry for entry in ledger.entries if entry["kind"] == "round"]
         rounds = tuple(parse_round(root / "wire", entry, free) for entry in listed)
@@ -436,15 +421,6 @@ class Recording:
             sent, returned = self.messages(entry, [sent_to(client, entry), key])
             yield entry, sent, returned
 
-    def last_sent(self, client: str) -> tuple[int, dict[str, NDArray[Any]]] | None:
-        """The last round in which the client took part, and the model it was sent; None if none
-        was."""
-        for entry in reversed(self.rounds):
-            key = sent_to(client, entry)
-            if client in entry.participants and key in entry.spans:
-                return entry.number, next(self.messages(entry, [key]))
-        return None
-
     def aggregates(self) -> Iterator[tuple[Round, dict[str, NDArray[Any]], dict[str, Any]]]:
         """Each round's broadcast and the sum of its updates (see `Recorder.aggregated`), one round
         after the other. Where single returns were recorded they are summed here."""
@@ -491,11 +467,6 @@ class Recording:
         for entry in self._side.entries:
             if entry["target"] in (target, ""):
                 yield entry["holds"], self._side.content(entry), entry["target"]
-
-    @property
-    def describes_itself(self) -> bool:
-        """Whether it says what its clients do."""
-        return self.side("ClientProgram") is not None
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from overheard.errors import FixRecording
-from overheard.transcript.ledger import FOLDERS, INDEX, Entry, read_checked, read_ledger
+from overheard.transcript.ledger import FOLDERS, INDEX, read_checked, read_ledger
 from overheard.transcript.messages import check_round, parse_round
 from overheard.transcript.store import Recording
 
@@ -28,10 +28,8 @@ class Verification:
         return not self.problems and not self.unfinished
 
 
-def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
+def verify(path: str | Path) -> Verification:
     """Check every listed file, and that no file is there unlisted. ``truth/`` may be absent.
-
-    ``beside``: the folder whose ``side/`` and ``truth/`` are checked, if they lie elsewhere.
 
     Only what a killed recorder can leave is called unfinished: one torn line at the end of an
     index, one file that is not listed, nothing at all before the header. Anything else is damage.
@@ -47,11 +45,11 @@ def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
     files = rounds = 0
     finished = False  # as wire/ is, which a recorder closes last
     try:
-        rounds = len(Recording.open(root, beside).rounds)
+        rounds = len(Recording.open(root).rounds)
     except FixRecording as error:
         problems.append(str(error))
     for name in FOLDERS:
-        folder = root / name if name == "wire" else Path(beside or root) / name
+        folder = root / name
         if not folder.is_dir():
             continue
         try:
@@ -60,7 +58,7 @@ def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
             problems.append(str(error))
             continue
         finished = ledger.closed if name == "wire" else finished
-        if ledger.torn and (ledger.closed or not _may_be_torn(ledger.rest)):
+        if ledger.rest and (ledger.closed or not _may_be_torn(ledger.rest)):
             problems.append(f"{folder / INDEX}: its end is damaged; restore the file from a copy")
         elif not ledger.closed and finished:
             problems.append(
@@ -73,7 +71,10 @@ def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
         for entry in (entry for entry in ledger.entries if "file" in entry):
             listed.add(str(entry["file"]))
             try:
-                _check(folder, entry)
+                if entry["kind"] == "round":
+                    check_round(folder, parse_round(folder, entry))
+                else:
+                    read_checked(folder, entry)
             except FixRecording as error:
                 problems.append(str(error))
         files += len(listed) - 1
@@ -90,26 +91,15 @@ def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
     return Verification(files, rounds, tuple(dict.fromkeys(problems)), tuple(unfinished))
 
 
-def _check(folder: Path, entry: Entry) -> None:
-    """Refuse a listed file that is not what the index says."""
-    if entry["kind"] == "round":
-        check_round(folder, parse_round(folder, entry))
-    else:
-        read_checked(folder, entry)
-
-
 def _never_begun(root: Path) -> bool:
     """Whether a recorder was killed before its header was whole: there is nothing else then."""
-    wire = root / "wire"
-    if not wire.is_dir():
-        return not any(root.iterdir())
-    others = {path.name for path in wire.iterdir()} - {INDEX}
-    if others or any((root / name).exists() for name in FOLDERS[1:]):
+    recorded = {path for name in FOLDERS for path in (root / name).glob("*")}
+    if recorded - {root / "wire" / INDEX}:
         return False
     try:
-        ledger = read_ledger(wire)
+        ledger = read_ledger(root / "wire")
     except FixRecording:
-        return False
+        return not any(root.iterdir())
     return not ledger.entries and _may_be_torn(ledger.rest)
 
 
