@@ -11,8 +11,6 @@ from federations import ADAM, FAMILIES, MOMENTUM, accuracy, observed, view_of
 import overheard
 from overheard import Recording, launch
 from overheard.attacks.attribute import MaxEntropy
-from overheard.errors import FixData
-from overheard.programs.orders import Place, orders
 from overheard.report.verdict import headline
 from overheard.transcript.knowledge import BatchOrder
 from overheard.transcript.threat import EAVESDROPPER
@@ -93,22 +91,7 @@ def test_one_of_these_seeds(federate: Federate) -> None:
     assert "order_guessed" not in launch(MaxEntropy(), others, 0).diagnostics
 
 
-def test_orders_that_are_written_out(federate: Federate) -> None:
-    recording = federate(NETWORK, **SMALL, batch_size=8, shuffle={"seed": 3}, **ADAM)
-    view = granted(recording)
-    people = len(recording.truth()[view.client]["s"])
-    made = orders(view.know(BatchOrder).tried()[0], [3], Place(0, 1, people))[0]
-    written = BatchOrder(orders={"0": tuple(map(tuple, made.tolist()))})
-    guess = launch(MaxEntropy(), view.knowing(written), 0)
-    assert guess.diagnostics["proven"] == "True"
-    short = BatchOrder(orders={"0": (tuple(range(people - 1)),)})
-    with pytest.raises(FixData, match="shape"):
-        launch(MaxEntropy(), view.knowing(short), 0)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{}, {"seeds": (-1,)}, {"seeds": (2**32,)}, {"orders": {"0": ((0, 0, 1),)}}], ids=str
-)
-def test_what_is_no_batch_order(wrong: dict[str, Any]) -> None:
-    with pytest.raises(FixData):
-        BatchOrder(**wrong)
+@pytest.mark.parametrize("wrong", [(), (-1,), (2**32,)], ids=str)
+def test_what_is_no_batch_order(wrong: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^seeds"):
+        BatchOrder.of({"seeds": wrong}, None)  # type: ignore[arg-type]

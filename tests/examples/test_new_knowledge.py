@@ -13,7 +13,7 @@ from scripts import load
 from overheard import AuditOptions, Recording, audit, launch, observe, share, threat_named
 from overheard.transcript import kind as kinds_of
 from overheard.transcript.target import Target
-from overheard.transcript.threat import EAVESDROPPER, granting_named
+from overheard.transcript.threat import EAVESDROPPER
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from generated import by_class, with_columns
 
 from overheard.attacks import attack_named
 from overheard.data.dataset import Dataset
-from overheard.errors import FixConfig, FixData
+from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit
 from overheard.transcript.kind import Held
 from overheard.transcript.knowledge import AttributeDomain, AttributePrior, PublicRecords
@@ -121,9 +121,13 @@ def test_what_cannot_be_asked_at_once_is_named(
 
 
 def test_a_strangers_combinations_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(FixData, match="give each value one value of each column"):
-        AttributeDomain("s+t", ("0+a", "1+a"), (), ("s", "t"), ((0, "a"), (1,)))
     recording = _recorded(tmp_path / "run", LINEAR, 30, rounds=1)
-    content = AttributeDomain("s+t", ("0+a", "1+a"), (), ("s", "u"), ((0, "a"), (1, "a"))).content()
-    with pytest.raises(ValueError, match=r"it is about 's\+t'"):
-        AttributeDomain.of(content, Held(recording, attribute("s", "t"), "0"))
+    held = Held(recording, attribute("s", "t"), "0")
+    for parts, combinations, complaint in (
+        (("s", "u"), ((0, "a"), (1, "a")), r"it is about 's\+t'"),
+        (("s", "t"), ((0, "a"), (1,)), "zip"),
+        (("s", "t"), ((0, "a"),), "one combination"),
+    ):
+        content = AttributeDomain("s+t", ("0+a", "1+a"), (), parts, combinations).content()
+        with pytest.raises(ValueError, match=complaint):
+            AttributeDomain.of(content, held)

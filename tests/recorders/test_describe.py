@@ -135,7 +135,7 @@ attributes = ["s"]
 def test_a_description_that_is_right_replays_the_clients(federation: Path) -> None:
     recording = described(federation, TOML)
     assert in_the_clear(recording).notes == ()
-    assert verify(federation / "run", federation / "described").sound
+    assert verify(federation / "run").sound
     assert set(recording.clients) == {"site 0", "site 1", "site 2"}
     recipe = recipe_in(recording)
     assert recipe.wire == "float64"
@@ -386,7 +386,7 @@ def test_sums_are_described_as_they_are(federation: Path) -> None:
             recorder.aggregated(entry.number, mean, source.clients)
     recording = described(federation, TOML, run="sums")
     assert {replay.outcome for replay in replayed(recording)} == {"fits"}
-    assert verify(federation / "sums", federation / "described").sound
+    assert verify(federation / "sums").sound
     for (entry, _, total), (_, _, true) in zip(
         recording.aggregates(), source.aggregates(), strict=True
     ):

@@ -130,7 +130,7 @@ def test_what_changes_is_noted_and_never_a_reason_to_stop(tmp_path: Path) -> Non
         (lambda r: r.returned(0, "a", model(1)), "was sent none"),
         (lambda r: r.sent(0, "", {}), "without arrays"),
         (lambda r: (r.sent(2, "", model(1)), r.sent(1, "", model(1))), "must not go back"),
-        (lambda r: (r.sent(0, "", model(1)), r.aggregated(0, model(1), None)), "of how many it is"),
+        (lambda r: (r.sent(0, "", model(1)), r.aggregated(0, model(1), [])), "of how many it is"),
         (lambda r: r.aggregated(0, model(1), ["a"]), "one model was sent to all"),
     ],
 )

@@ -17,7 +17,7 @@ from overheard.transcript.kind import Held, Knowledge, kind, kinds, read, write
 from overheard.transcript.knowledge import Broadcast, EverybodysRecords, Messages, Sums
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import attribute
-from overheard.transcript.threat import EAVESDROPPER, granting_named
+from overheard.transcript.threat import EAVESDROPPER, threat_named
 from overheard.transcript.view import observe
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,7 @@ def test_what_a_kind_writes_it_reads_back(tmp_path: Path, family: str) -> None:
 def test_a_new_kind_is_read_checked_and_granted_by_name(tmp_path: Path) -> None:
     kind(ShoeSize)
     recording = with_shoes(tmp_path / "run", {"a": {"largest": 47, "sold": [1, 2]}})
-    view = observe(recording, granting_named(EAVESDROPPER, ["shoe-size"]), TARGET, "a")
+    view = observe(recording, threat_named("eavesdropper", ["shoe-size"]), TARGET, "a")
     assert view.know(ShoeSize) == ShoeSize(47.0, (1, 2))
     assert ShoeSize not in observe(recording, EAVESDROPPER, TARGET, "a").kinds
     for number, content in enumerate(({"a": {"sold": []}}, {"a": {"largest": "wide"}}, {"a": 3})):

@@ -32,7 +32,7 @@ def test_what_is_written_is_read(folder: Path) -> None:
     assert [e["kind"] for e in found.entries] == ["header", "side", "side", "end"]
     assert found.entries[0]["about"] == "Zürich \ufffd"
     assert found.closed
-    assert not found.torn
+    assert not found.rest
     assert [read_checked(folder, e) for e in found.entries[1:3]] == [b"first file", b"second file"]
     assert sorted(p.name for p in folder.iterdir()) == [INDEX, "one.bin", "two.bin"]
 
@@ -45,7 +45,7 @@ def test_cut_at_any_byte_the_whole_lines_remain(folder: Path) -> None:
         found = read_ledger(folder)
         lines = whole[:length].count(b"\n")
         assert found.entries == entries[:lines]
-        assert found.torn == (length > 0 and not whole[:length].endswith(b"\n"))
+        assert bool(found.rest) == (length > 0 and not whole[:length].endswith(b"\n"))
         assert not found.closed
 
 
@@ -58,7 +58,7 @@ def test_a_flipped_byte_is_noticed_wherever_it_is(folder: Path, mask: int) -> No
         (folder / INDEX).write_bytes(damaged)
         if at == len(whole) - 1:  # the last newline: the last line is no longer whole
             assert not read_ledger(folder).closed
-            assert read_ledger(folder).torn
+            assert read_ledger(folder).rest
         else:
             line = whole[:at].count(b"\n") + 1
             with pytest.raises(FixRecording, match=rf"index\.jsonl: line {line} is damaged"):

@@ -22,15 +22,8 @@ from numpy.typing import NDArray
 from experiments.recordings import federation, kept, recorded
 from experiments.runner import Cell, Experiment, Values, cell
 from overheard.attacks.papers import kerkouche2023 as paper
-from overheard.attacks.property import (
-    Adversary,
-    Known,
-    MatchedFilter,
-    adversary_of,
-    collect,
-    outputs,
-)
-from overheard.decoding.client_sets import Options
+from overheard.attacks.property import Adversary, Known, adversary_of, collect, outputs
+from overheard.decoding.client_sets import Options, posterior
 from overheard.questions.property import answers_of, f1
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Sums
@@ -137,8 +130,10 @@ def ours(
     seconds = (time.process_time() - begin) / len(sums)
     targets = len(answers) - setting.decoys
     knows = (Options(nobody=0), Options())  # that somebody has it, as the paper's methods; or not
-    methods = [MatchedFilter(every=EVERY, sets=knows[n >= targets]) for n in range(len(answers))]
-    found = [method.over_rounds(read, n)[0] for n, method in enumerate(methods)]
+    found = [
+        {t: posterior(read.evidence(t, n), knows[n >= targets]) for t in rounds}
+        for n in range(len(answers))
+    ]
     asked = list(zip(found, answers, strict=True))
 
     def mean(measure: Any, some: Sequence[Any]) -> dict[str, float]:

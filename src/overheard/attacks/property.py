@@ -270,8 +270,9 @@ class MatchedFilter:
     part
 
     For a suspected behaviour (poisoning, free riding) it also scores each client's contribution.
-    Settings: ``every``, after how many rounds the evidence is weighed anew; those of the filter and
-    of the posterior over sets of clients.
+    Settings: ``every``, after how many rounds the evidence is weighed anew, or a tenth of those
+    weighed if that is more (weighing T rounds costs T^3, so that all of it costs a few times the
+    last); those of the filter and of the posterior over sets of clients.
     """
 
     name: ClassVar[str] = "matched_filter"
@@ -300,14 +301,15 @@ class MatchedFilter:
         return ClientProperty(*last[:2], sums.clients, details, history, score)
 
     def over_rounds(self, seen: Outputs, target: int = 0) -> tuple[dict[int, Posterior], Array]:
-        """The posterior after every so many rounds and after the last, and after each round (T, N).
+        """The posterior after more and more rounds up to the last, and after each round (T, N).
 
         A round between two of them has the one before.
         """
         rounds, clients = seen.participation.shape
         history = np.full((rounds, clients), self.sets.mean_share)
-        estimates: dict[int, Posterior] = {}
-        for after in sorted({*range(self.every, rounds + 1, self.every), rounds}):
+        after, estimates = 0, dict[int, Posterior]()
+        while after < rounds:
+            after = min(after + max(self.every, after // 10), rounds)
             estimates[after] = posterior(seen.evidence(after, target, self.filter), self.sets)
             history[after - 1 :] = estimates[after].probabilities
         return estimates, history
@@ -316,9 +318,8 @@ class MatchedFilter:
 def flagged(last: Posterior, options: Options) -> dict[str, str]:
     """A warning where "nobody" says nothing, or where the posterior was not found."""
     if not last.settled:
-        return {
-            "flag": "not converged: the sweeps over the clients did not come to rest; listen longer"
-        }
+        words = "not converged: the sweeps over the clients did not come to rest; listen longer"
+        return {"flag": words}
     tested = options.nobody > 0 and last.chosen.any()
     if tested or last.detectability >= options.least_detectable(len(last.chosen)):
         return {}

@@ -133,7 +133,7 @@ def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> ov
     recording, file = overheard.Recording.open(run), given or run / BESIDE
     if not recording.rounds:
         raise FixConfig(f"{run}: no round was recorded; there is nothing to audit")
-    if recording.describes_itself:
+    if recording.side("ClientProgram"):
         if given is not None:
             raise FixConfig(f"{run}: describes itself already; leave --with {given} out")
         return recording

@@ -42,7 +42,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotri
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import betaln, expit, logsumexp
 
@@ -90,6 +91,8 @@ class Options:
     tolerance: change of every probability at which sweeps have settled.
     min_precision: of a site.
     linearise: sweeps after which the covariance is taken at the new belief.
+    negligible: by how much the log evidence of a scale is below the likeliest one's where no larger
+        one is tried.
     """
 
     nobody: float = 0.5
@@ -102,7 +105,8 @@ class Options:
     damping: float = 0.35
     tolerance: float = 3e-3
     min_precision: float = 1e-2
-    linearise: int = 4
+    linearise: int = 8
+    negligible: float = 12.0
 
     @property
     def mean_share(self) -> float:
@@ -140,20 +144,28 @@ def posterior(evidence: Evidence, options: Options | None = None) -> Posterior:
     """The probability of the property for each client, and whom to name.
 
     Sweeps begin at the scale that suits "nobody" best, whose noise is large enough for all that
-    holders do, and go on from there to all scales.
+    holders do; then those of each scale go on from where the last came to rest.
     """
     options = options or Options()
     covariances, plain = nobody_likelihoods(evidence, options)
     p = np.full(evidence.participation.shape[1], options.mean_share)
     start = _Belief(p, p, np.diag(p * (1 - p)), 1 / (p * (1 - p)), 1 / (1 - p))
     start = _propagate(evidence, covariances[plain.argmax()], start, options)
-    found = [_propagate(evidence, one, start, options) for one in covariances]
-    logs, nobody = options.log_scales() + [one.log_evidence for one in found], plain
+
+    def upward(holders: bool) -> tuple[list[_Belief], Array]:
+        """Belief and log p(y, s) at each scale, from the least up to one that is negligible."""
+        found, logs, at = [start] * len(plain), np.full(len(plain), -np.inf), start
+        for k, prior in enumerate(options.log_scales()):
+            at = found[k] = _propagate(evidence, covariances[k], at, options, holders)
+            logs[k] = prior + at.log_evidence
+            if at.settled and logs[k] < logs.max() - options.negligible:
+                break
+        return found, logs
+
+    (found, logs), nobody = upward(True), plain
     if evidence.lookalike:
         least = plain + len(p) * np.log1p(-evidence.lookalike)  # no client is a lookalike either
-        without = [_propagate(evidence, one, start, options, False) for one in covariances]
-        more = options.log_scales() + [one.log_evidence for one in without]
-        nobody = np.maximum(least, more)
+        nobody = np.maximum(least, upward(False)[1])
     # the marginal likelihood of sweeps that did not come to rest means nothing
     rest = np.array([one.settled for one in found])
     logs = np.where(rest | ~rest.any(), logs, -np.inf)
@@ -161,9 +173,7 @@ def posterior(evidence: Evidence, options: Options | None = None) -> Posterior:
     somebody = weight @ [one.p for one in found]
     chosen = best_set(somebody) & (log_odds > np.log(options.odds) or not options.nobody)
     best = int(weight.argmax())
-    likeliest = _quadratic(
-        evidence, covariances[best], np.clip(found[best].mean, 0, 1), found[best].spread
-    )
+    likeliest = _quadratic(evidence, covariances[best], found[best])
     return Posterior(
         somebody * expit(log_odds + np.log1p(-options.nobody) - np.log(options.nobody + TINY)),
         chosen,
@@ -185,17 +195,17 @@ def nobody_likelihoods(evidence: Evidence, options: Options) -> tuple[list[Array
 
 def _log_density(covariance: Array, rest: Array) -> float:
     """log N(rest; 0, covariance), but for (T / 2) log 2 pi."""
-    inverse, half_log = _inverse(covariance)
-    return float(-half_log - rest @ inverse @ rest / 2)
+    root = np.linalg.cholesky(covariance)
+    solved = solve_triangular(root, rest, lower=True)
+    return float(-np.log(np.diag(root)).sum() - solved @ solved / 2)
 
 
 def _inverse(matrix: Array) -> tuple[Array, float]:
     """Of a positive definite matrix; and half the log of its determinant."""
-    root, failed = dpotrf(matrix, lower=True)
-    if failed:
-        raise np.linalg.LinAlgError("a covariance of the rounds is not positive definite")
-    lower = np.tril(dpotri(root, lower=True)[0])
-    return lower + np.tril(lower, -1).T, float(np.log(np.diag(root)).sum())
+    root = np.linalg.cholesky(matrix)
+    upper = dpotri(root.T)[0]  # both have zeros below the diagonal
+    np.fill_diagonal(upper, np.diag(upper) / 2)
+    return upper + upper.T, float(np.log(np.diag(root)).sum())
 
 
 class _Belief(NamedTuple):
@@ -223,28 +233,29 @@ class _Quadratic(NamedTuple):
     slope: Array
 
 
-def _quadratic(evidence: Evidence, nobody: Array, p: Array, spread: Array) -> _Quadratic:
-    """C(tau) linearised at the belief: probabilities p (N,), covariance of tau ``spread`` (N, N).
+def _quadratic(evidence: Evidence, nobody: Array, at: _Belief) -> _Quadratic:
+    """C(tau) linearised at the belief: its means p (N,) and the covariance of tau.
 
     Client i with the property, or without it, raises or lowers the variances of its rounds from
     those at p; what that does to log p(y), the rounds' residuals being as tau_i = 1 or 0 has them,
     follows round by round (Sherman and Morrison).
     """
-    a, v = evidence.participation, evidence.variance[:, None]
+    a, p, spread = evidence.participation, np.clip(at.mean, 0, 1), at.spread
+    t, i = np.nonzero(a)  # rounds, and the clients that took part
     inverse, _ = _inverse(nobody + np.diag(evidence.variance * (a @ p)))
     columns = evidence.effect[:, None] * a
     solved, solved_y = inverse @ columns, inverse @ evidence.y
     along = solved @ spread  # covariance of W (y - E tau) with tau, W = C(p)^-1
-    toward = along / np.diag(spread)
-    square = np.einsum("ti,ti->t", along, solved)[:, None] - along * toward
-    rest = (solved_y - solved @ p)[:, None]
+    toward = along[t, i] / np.diag(spread)[i]
+    square = np.einsum("ti,ti->t", along, solved)[t] - along[t, i] * toward
+    rest, own, v, p = (solved_y - solved @ p)[t], np.diag(inverse)[t], evidence.variance[t], p[i]
 
     def raised(by: Array, residual: Array) -> Array:
-        factor = 1 + by * np.diag(inverse)[:, None]
-        gain = by * (square + residual**2) / factor - np.log(factor)
-        return np.asarray(gain.sum(axis=0) / 2)
+        factor = 1 + by * own
+        return np.asarray(by * (square + residual**2) / factor - np.log(factor)) / 2
 
-    slope = raised(v * a * (1 - p), rest - toward * (1 - p)) - raised(-v * a * p, rest + toward * p)
+    gain = raised(v * (1 - p), rest - toward * (1 - p)) - raised(-v * p, rest + toward * p)
+    slope = np.bincount(i, gain, a.shape[1]).astype(np.float64)
     return _Quadratic(columns.T @ solved, columns.T @ solved_y, slope)
 
 
@@ -255,7 +266,7 @@ def _propagate(
     (T / 2) log 2 pi, at the share and the covariance that they used. Without ``holders``: of
     nobody, lookalikes alone."""
     at, d, (alpha, beta), clients = start, options.damping, options.share, len(start.p)
-    model, change = _quadratic(evidence, nobody, np.clip(at.mean, 0, 1), at.spread), 1.0
+    model, change = _quadratic(evidence, nobody, at), 1.0
     for sweep in range(1, options.sweeps + 1):
         spread, half_log = _inverse(model.product + np.diag(at.precision))
         linear, own = model.projection + model.slope + at.shift, np.diag(spread)
@@ -275,7 +286,7 @@ def _propagate(
         shift = at.shift + d * (shift - at.shift)
         at = _Belief(p, new, spread, precision, shift)
         if evidence.variance.any() and sweep % options.linearise == 0:
-            model = _quadratic(evidence, nobody, np.clip(at.mean, 0, 1), spread)
+            model = _quadratic(evidence, nobody, at)
     n = float(at.p.sum())
     share = np.full(clients, holders * (alpha + n) / (alpha + beta + clients))
     logs = _tilted(share, centre, cavity, evidence.lookalike, options.lookalike_sd)[3]
@@ -290,10 +301,8 @@ def _propagate(
     tau = np.round(at.p) + (at.mean - at.p)
     there = evidence.participation @ tau
     found -= tau @ (model.projection + model.slope - model.product @ tau / 2)
-    found += _log_density(
-        nobody + np.diag(evidence.variance * np.maximum(there, 0)),
-        evidence.y - evidence.effect * there,
-    )
+    covariance = nobody + np.diag(evidence.variance * np.maximum(there, 0))
+    found += _log_density(covariance, evidence.y - evidence.effect * there)
     return at._replace(log_evidence=float(found), settled=change < 10 * options.tolerance)
 
 
@@ -308,7 +317,7 @@ def _tilted(share: Array, centre: Array, cavity: Array, lookalike: float, sd: fl
         logs = np.log([share, (1 - share) * lookalike, (1 - share) * (1 - lookalike)])
     logs -= np.array([(1 - centre) ** 2, centre**2 / wide, centre**2]) * cavity / 2
     logs[1] -= np.log(wide) / 2
-    total = logsumexp(logs, axis=0)
+    total = np.logaddexp.reduce(logs, axis=0)
     p, like, _ = np.exp(logs - total)
     at, spread = centre * (1 - 1 / wide), sd**2 / wide
     mean = p + like * at
@@ -324,19 +333,16 @@ def best_set(probabilities: Array) -> NDArray[np.bool_]:
     return np.isin(np.arange(len(order)), order[: expected.argmax() + 1])
 
 
-def contributions(
-    sums: Array, variance: Array, participation: Array, spread: float = 1.0
-) -> tuple[Array, Array]:
+def contributions(sums: Array, variance: Array, participation: Array) -> tuple[Array, Array]:
     """How much each client's updates helped: mean and standard deviation (N,) of its share.
 
     Along the mean gradient of other people's records an honest client's update is 1 on average, an
     update of nothing 0, a negated one -1. Each round tells the sum of its participants' shares
     (T,), with this variance; what a client did on average is the posterior mean of a linear model
-    (kerkouche2023 names such a score as future work). ``spread``: the standard deviation of shares
-    before listening, around 1.
+    (kerkouche2023 names such a score as future work). Before listening shares are N(1, 1).
     """
     a, weight = participation, 1 / variance
-    precision = (a * weight[:, None]).T @ a + np.eye(a.shape[1]) / spread**2
+    precision = (a * weight[:, None]).T @ a + np.eye(a.shape[1])
     covariance = np.linalg.inv(precision)
     mean = 1 + covariance @ a.T @ (weight * (sums - a.sum(axis=1)))
     return mean, np.sqrt(np.diag(covariance))
@@ -395,10 +401,6 @@ class Kronecker(NamedTuple):
     right: Array
     biases: Array
 
-    @property
-    def width(self) -> int:
-        return len(self.left) * len(self.right) + len(self.biases)
-
     def scaled(self, vector: Array, shift: float, power: int) -> Array:
         """(K + shift)^power times a vector (width,)."""
         split = len(self.left) * len(self.right)
@@ -433,7 +435,7 @@ class Background(NamedTuple):
 
     def kronecker(self, vector: Array, shift: float, power: int) -> Array:
         """(K + shift)^power times a vector (P,), layer by layer."""
-        ends = np.cumsum([layer.width for layer in self.layers])[:-1]
+        ends = np.cumsum([len(k.left) * len(k.right) + len(k.biases) for k in self.layers])[:-1]
         parts = zip(self.layers, np.split(vector, ends), strict=True)
         return np.concatenate([layer.scaled(part, shift, power) for layer, part in parts])
 

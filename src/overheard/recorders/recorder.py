@@ -48,7 +48,7 @@ class _Round:
     returned: dict[str, Arrays] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     mean: Arrays | None = None
-    participants: tuple[str, ...] | None = None
+    participants: tuple[str, ...] = ()
 
 
 class Recorder:
@@ -95,15 +95,15 @@ class Recorder:
             observed.returned[check_client(client)] = _as_arrays(arrays)
             observed.weights[client] = float(weight)
 
-    def aggregated(self, number: int, arrays: Arrays, participants: Iterable[str] | None) -> None:
+    def aggregated(self, number: int, arrays: Arrays, participants: Iterable[str]) -> None:
         """Under secure aggregation: the mean of what the participants returned, and who they were.
 
-        Not needed where `returned` is called. ``participants=None``: nobody knows who took part.
+        Not needed where `returned` is called.
         """
         with self._lock:
             observed = self._at(number)
             observed.mean = _as_arrays(arrays)
-            observed.participants = None if participants is None else tuple(sorted(participants))
+            observed.participants = tuple(sorted(participants))
 
     def clear(self, what: str, client: str, value: float | str) -> None:
         """Something else that a client's message said in the clear: a metric, a count, a name."""
@@ -194,7 +194,7 @@ class Recorder:
 
     def _write_mean(self, observed: _Round) -> None:
         assert observed.mean is not None
-        models, count = list(observed.sent.values()), len(observed.participants or ())
+        models, count = list(observed.sent.values()), len(observed.participants)
         if not models or not all(same_arrays(model, models[0]) for model in models) or not count:
             raise FixData(
                 f"round {observed.number}: a mean is only a sum if one model was sent to all "

@@ -63,7 +63,7 @@ def write_template(run: str | Path) -> Path:
 
 def undescribed(recording: Recording) -> Recording:
     """The recording, if there is something to describe."""
-    if recording.describes_itself:
+    if recording.side("ClientProgram"):
         raise FixConfig(
             f"{recording.path}: describes itself already; audit it without a TOML file: `overheard "
             f"audit {recording.path}`"

@@ -100,10 +100,9 @@ class GroupMeans:
     diagnostics: Diagnostics = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.means.shape != (len(self.groups),) or self.sd.shape != self.means.shape:
-            raise FixData(f"means {self.means.shape} do not match {len(self.groups)} groups")
-        if not np.isfinite(self.means).all():
-            raise FixData("the means of the groups must be finite")
+        shape = (len(self.groups),)
+        if self.means.shape != shape or self.sd.shape != shape or not np.isfinite(self.means).all():
+            raise FixData(f"give each of {shape[0]} groups a finite mean, and its sd")
 
 
 @dataclass(frozen=True)
@@ -115,10 +114,9 @@ class LabelValues:
     diagnostics: Diagnostics = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.values.ndim != 1 or self.sd.shape != self.values.shape:
-            raise FixData(f"labels {self.values.shape} and sd {self.sd.shape} do not match")
-        if not np.isfinite(self.values).all():
-            raise FixData("labels must be finite")
+        shape = self.values.shape
+        if len(shape) != 1 or self.sd.shape != shape or not np.isfinite(self.values).all():
+            raise FixData(f"labels {shape} and sd {self.sd.shape}: give finite labels, an sd each")
 
 
 @dataclass(frozen=True)
@@ -137,18 +135,17 @@ class ClientProperty:
     contribution: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        count = len(self.clients)
-        p, e, c = self.probabilities, self.evidence, self.contribution
-        if p.shape != (count,) or np.shape(self.chosen) != (count,):
+        p, count = self.probabilities, len(self.clients)
+        e = np.zeros((1, count)) if self.evidence is None else self.evidence
+        c = np.zeros(count) if self.contribution is None else self.contribution
+        shapes = [p.shape, np.shape(self.chosen), e.shape[1:], c.shape]
+        if any(shape != (count,) for shape in shapes) or not np.isfinite(c).all():
             raise FixData(
-                f"{p.shape} probabilities and {np.shape(self.chosen)} decisions for {count} clients"
+                f"a property of {count} clients: probabilities, decisions, evidence and "
+                f"contributions have shapes {shapes}; give each client one finite number of each"
             )
-        if not _shares(p) or (e is not None and not _shares(e)):
+        if not _shares(p) or not _shares(e):
             raise FixData("a property: give each client one probability between 0 and 1")
-        if e is not None and (e.ndim != 2 or e.shape[1] != count):
-            raise FixData(f"evidence {e.shape} does not have a column for each of {count} clients")
-        if c is not None and (c.shape != (count,) or not np.isfinite(c).all()):
-            raise FixData(f"contribution {c.shape}: give one finite number for each client")
 
     def choice(self) -> NDArray[np.bool_]:
         """Who is said to have the property."""

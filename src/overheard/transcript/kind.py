@@ -78,9 +78,9 @@ class Disclosure:
 class Knowledge:
     """A kind of knowledge; each is a frozen dataclass, and final.
 
-    As it stands here a piece is JSON in ``side/``, an object of its fields, whose types are
-    checked when it is read. A kind that holds tables or arrays says otherwise in `content` and
-    `of`.
+    As it stands here a piece is JSON in ``side/``, an object of its fields, whose types (with
+    pydantic's constraints, where they are annotated with some) are checked when it is read. A kind
+    that holds tables or arrays says otherwise in `content` and `of`.
     """
 
     name: ClassVar[str]

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -20,7 +20,7 @@ from typing import Any
 
 from overheard.errors import FixData, FixRecording
 from overheard.files import OPEN, PRIVATE, new_folder, sync_folder, write_durably
-from overheard.foreign.files import opened, parse_json, read_bounded
+from overheard.foreign.files import parse_json, read_bounded
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short
 
@@ -32,12 +32,11 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ledger:
-    """The whole lines of an index, and whether a torn line followed them: ``rest``."""
+    """The whole lines of an index, and the torn one that followed them: ``rest``."""
 
     entries: tuple[Entry, ...]
     last_digest: str
-    torn: bool
-    rest: bytes = b""
+    rest: bytes
 
     @property
     def closed(self) -> bool:
@@ -56,7 +55,7 @@ def read_ledger(folder: Path) -> Ledger:
     path = folder / INDEX
     try:
         if not any(folder.iterdir()):
-            return Ledger((), "", torn=True)
+            return Ledger((), "", b"")
         path.lstat()
     except OSError as error:
         raise FixRecording(
@@ -71,8 +70,9 @@ def read_ledger(folder: Path) -> Ledger:
     *whole, rest = raw.split(b"\n")
     previous = ""
     entries: list[Entry] = []
-    for number, (digest, text, sound) in enumerate(chained(whole), 1):
-        if not sound:
+    for number, line in enumerate(whole, 1):
+        digest, _, text = line.decode("utf-8", "replace").partition(" ")
+        if digest != digest_line(previous, text):
             raise FixRecording(f"{path}: line {number} is damaged; restore the file from a copy")
         entry = parse_json(text, f"{path}: line {number}")
         if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
@@ -81,16 +81,7 @@ def read_ledger(folder: Path) -> Ledger:
             raise FixRecording(f"{path}: line {number} follows the end; a closed index never grows")
         entries.append(entry)
         previous = digest
-    return Ledger(tuple(entries), previous, torn=bool(rest), rest=rest)
-
-
-def chained(lines: Iterable[bytes]) -> Iterator[tuple[str, str, bool]]:
-    """Each line's digest and text, and whether the digest is right, given the line before."""
-    previous = ""
-    for line in lines:
-        digest, _, text = line.decode("utf-8", "replace").partition(" ")
-        yield digest, text, digest == digest_line(previous, text)
-        previous = digest
+    return Ledger(tuple(entries), previous, rest)
 
 
 class LedgerWriter:
@@ -176,14 +167,6 @@ def listed_file(folder: Path, entry: Entry) -> Path:
 def damaged(path: Path) -> FixRecording:
     """What is raised of a file that is not what its index says."""
     return FixRecording(f"{path}: its bytes do not match the index; restore it from a copy")
-
-
-def check_file(folder: Path, entry: Entry) -> None:
-    """Refuse a listed file whose bytes are not those that the index tells of."""
-    path = listed_file(folder, entry)
-    with opened(path) as (file, _):
-        if hashlib.file_digest(file, "sha256").hexdigest() != entry.get("sha256"):
-            raise damaged(path)
 
 
 def read_checked(folder: Path, entry: Entry, bound: str = "table_bytes") -> bytes:

@@ -21,15 +21,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    Field,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-)
+from pydantic import AfterValidator, BaseModel, Field, StrictInt, StrictStr, ValidationError
 
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.files import write_durably
@@ -73,6 +65,7 @@ Layout = list[tuple[str, str, tuple[int, ...]]]
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1"}
 _DTYPES |= {"BOOL": "?"}
 _CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
+_SIZES = {code: np.dtype(dtype).itemsize for code, dtype in _DTYPES.items()}
 _CLIENT = re.compile(r"\w[^:/\\]{0,98}[^:/\\\s]|\w")  # and printable
 TOTAL = ("total", "")
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
@@ -98,8 +91,7 @@ class Round:
     """A checked index line: which messages a round's file holds and where each lies.
 
     ``spans``: of each message, after the ``head`` of the file. ``layout``: of the first; the others
-    differ only in releases of programs and in totals. ``participants``: who took part; None where
-    only a total was heard and nobody said of whom.
+    differ only in releases of programs and in totals. ``participants``: who took part.
     """
 
     number: int
@@ -108,7 +100,7 @@ class Round:
     layout: Layout
     spans: Mapping[Key, Span]
     weights: Mapping[str, float]
-    participants: tuple[str, ...] | None
+    participants: tuple[str, ...]
 
     @property
     def aggregated(self) -> bool:
@@ -117,12 +109,11 @@ class Round:
 
     def renamed(self, names: Mapping[str, str]) -> Round:
         """The same round, its clients called otherwise; the messages lie where they lay."""
-        who = self.participants
         return replace(
             self,
             spans={(way, names.get(c, c)): span for (way, c), span in self.spans.items()},
             weights={names.get(c, c): weight for c, weight in self.weights.items()},
-            participants=None if who is None else tuple(names.get(c, c) for c in who),
+            participants=tuple(names.get(c, c) for c in self.participants),
         )
 
 
@@ -152,12 +143,10 @@ def layout_of(arrays: Arrays) -> Layout:
     layout: Layout = []
     for name, array in arrays.items():
         code = _CODES.get(array.dtype.newbyteorder("<"))
-        if code is None:
-            raise FixData(f"array {name!r} has type {array.dtype}; allowed: {', '.join(_DTYPES)}")
-        if len(name) > MAX_NAME or array.ndim > MAX_SIDES:
+        if code is None or len(name) > MAX_NAME or array.ndim > MAX_SIDES:
             raise FixData(
-                f"array {short(name)} has {array.ndim} sides and a name of {len(name)} letters; "
-                f"at most {MAX_SIDES} and {MAX_NAME} are allowed"
+                f"array {short(name)} has type {array.dtype} and {array.ndim} sides; allowed: "
+                f"{', '.join(_DTYPES)}, {MAX_SIDES} sides and a name of {MAX_NAME} letters"
             )
         layout.append((name, code, array.shape))
     return layout
@@ -169,7 +158,7 @@ def layout_for(layout: Layout, direction: str) -> Layout:
 
 
 def _bytes(code: str, shape: tuple[int, ...]) -> int:
-    return prod(shape) * np.dtype(_DTYPES[code]).itemsize
+    return prod(shape) * _SIZES[code]
 
 
 def _head(layouts: Mapping[Key, Layout]) -> bytes:
@@ -187,35 +176,42 @@ def _head(layouts: Mapping[Key, Layout]) -> bytes:
 
 
 def write_round(
-    folder: Path, number: int, messages: Mapping[Key, Arrays], free: bool = False
+    folder: Path,
+    number: int,
+    messages: Mapping[Key, Arrays],
+    before: Layout | None = None,
+    free: bool = False,
 ) -> Entry:
     """Write the messages, keyed (direction, client), of one round; returns the index entry.
 
     ``sent`` with client ``""`` is a broadcast, ``total`` with client ``""`` the sum of the round's
-    updates. All messages must have one layout, but a total is float64; or, ``free``, each its own.
+    updates. All messages must have one layout, that of the round ``before``, but a total is
+    float64; or, ``free``, each its own. Their arrays are written in the order of the first
+    message's: what was said does not depend on a dict's order.
     """
+    order = [name for name, _, _ in before or layout_of(next(iter(messages.values())))]
+    messages = {
+        key: {n: arrays[n] for n in order} if set(arrays) == set(order) else arrays
+        for key, arrays in messages.items()
+    }
     layouts = {key: layout_of(arrays) for key, arrays in messages.items()}
-    layout = next(iter(layouts.values()))
+    layout = next(iter(layouts.values())) if free or before is None else before
     own = {key: of for key, of in layouts.items() if of != layout_for(layout, key[0])}
     for (direction, client), differs in own.items() if not free else ():
         raise FixData(
             f"round {number}: the message {direction} {client or 'to all'} has arrays "
-            f"{_words(differs)} where the first message has {_words(layout)}"
+            f"{_words(differs)} where the first message has {_words(layout)}; a recording holds "
+            "one model, so begin another"
         )
     head = _head(layouts)
-    if len(head) > 8 + MAX_HEADER_BYTES:
-        raise FixData(
-            f"round {number}: its arrays need a header of {len(head) - 8} bytes, more than "
-            f"{MAX_HEADER_BYTES}; record fewer clients a round"
-        )
     name = f"round-{number:06d}.safetensors"
     parts = [*zip(layouts.values(), messages.values(), strict=True)]
-    with ThreadPoolExecutor(1) as other:  # neither hashing nor writing holds the interpreter's lock
-        hashed = other.submit(lambda: [_digest(_blobs(*part)) for part in parts])
+    with ThreadPoolExecutor(2) as others:  # neither hashing nor writing holds Python's lock
+        hashed = others.map(lambda part: _digest(_blobs(*part)), parts)
         write_durably(folder / name, chain([head], *(_blobs(*part) for part in parts)))
     listed = [
         [*key, digest, *([own[key]] if key in own else [])]
-        for key, digest in zip(layouts, hashed.result(), strict=True)
+        for key, digest in zip(layouts, hashed, strict=True)
     ]
     size = len(head) + sum(_bytes(code, shape) for of in layouts.values() for _, code, shape in of)
     about = {"kind": "round", "round": number, "layout": layout, "messages": listed}
@@ -237,7 +233,7 @@ def _digest(blobs: Iterable[bytes | memoryview]) -> str:
 
 
 def _words(layout: Layout) -> str:
-    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, _, shape in layout)
+    return ", ".join(f"{n} {code} {'x'.join(map(str, shape))}" for n, code, shape in layout)
 
 
 def _possible(layout: Layout) -> Layout:
@@ -275,8 +271,8 @@ class _Line(BaseModel):
     size: StrictInt
     layout: _Layout
     messages: list[_Message]
-    weights: dict[ClientName, Annotated[StrictFloat, Field(ge=0, le=MAX_SIDE)]]
-    participants: list[ClientName] | None = []
+    weights: dict[ClientName, Annotated[float, Field(strict=True, ge=0, le=MAX_SIDE)]]
+    participants: list[ClientName] = []
 
 
 def parse_round(folder: Path, entry: Entry, free: bool = True) -> Round:
@@ -309,58 +305,45 @@ def parse_round(folder: Path, entry: Entry, free: bool = True) -> Round:
     return Round(line.number, file, head, line.layout, spans, line.weights, participants)
 
 
-def _participants(line: _Line, spans: Mapping[Key, Any]) -> tuple[str, ...] | None:
+def _participants(line: _Line, spans: Mapping[Key, Any]) -> tuple[str, ...]:
     """Who took part: whoever returned something or, of a total, whoever the index lists."""
     returned = tuple(who for way, who in spans if way == "returned")
     if TOTAL not in spans:
         return returned
     if returned or ("sent", "") not in spans:
         raise ValueError("a total stands beside the broadcast, without single returns")
-    if line.participants is None:
-        return None
     if not line.participants or len(set(line.participants)) < len(line.participants):
         raise ValueError("participants must be different clients, at least one")
     return tuple(line.participants)
 
 
-def check_head(folder: Path, entry: Round) -> None:
-    """Refuse a round's file whose own header is not what follows from the index."""
-    path = listed_file(folder, entry.file)
-    with opened(path) as (file, _):
-        raw = BufferedReader(file).read(entry.head)
-    if raw != _head({span.named: span.layout for span in entry.spans.values()}):
-        raise FixRecording(
-            f"{path}: its header does not say what the index says of its arrays; restore both from "
-            "a copy"
-        )
-
-
 def check_round(folder: Path, entry: Round) -> None:
     """Refuse a round's file of which any byte is not what the index says."""
-    check_head(folder, entry)
     for _ in read_messages(folder, entry, entry.spans):
         pass
 
 
 def read_messages(
-    folder: Path, entry: Round, wanted: Iterable[Key]
+    folder: Path, entry: Round, wanted: Iterable[Key], sound: bool = False
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """The arrays of these messages of a round, one after the other, each checked against its
-    digest; nothing else is read. `check_head` says whether the file's header is sound."""
-    keys = list(wanted)
+    digest; nothing else is read but the file's header, which must be what follows from the index
+    (``sound``: that was seen already)."""
     path = listed_file(folder, entry.file)
-    for direction, client in keys:
-        if (direction, client) not in entry.spans:
-            raise FixRecording(
-                f"{folder / INDEX}: round {entry.number} has no message {direction} "
-                f"{client or 'to all'}"
-            )
-        span = entry.spans[direction, client]
-        check("message_bytes", span.end - span.begin, path)
     with opened(path) as (file, _):
         whole = BufferedReader(file)
-        for key in keys:
-            span = entry.spans[key]
+        head = {span.named: span.layout for span in entry.spans.values()}
+        if not sound and whole.read(entry.head) != _head(head):
+            raise FixRecording(
+                f"{path}: its header does not say what the index says of its arrays; restore both "
+                "from a copy"
+            )
+        for direction, client in wanted:
+            if (direction, client) not in entry.spans:
+                what = f"{direction} {client or 'to all'}"
+                raise FixRecording(f"{folder / INDEX}: round {entry.number} has no message {what}")
+            span = entry.spans[direction, client]
+            check("message_bytes", span.end - span.begin, path)
             whole.seek(entry.head + span.begin)
             raws = [whole.read(_bytes(code, shape)) for _, code, shape in span.layout]
             if _digest(raws) != span.sha256:

@@ -11,7 +11,7 @@ What the messages themselves give away stays in them; that is what an audit meas
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import randbits
@@ -22,14 +22,10 @@ from overheard.programs.records import Records
 from overheard.randomness import stream
 from overheard.transcript.kind import LABEL_COLUMN, Knowledge, kinds, program_in
 from overheard.transcript.knowledge import ClientProgram, Messages, Sums
-from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.store import Recorder, Recording, sent_to
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import isolated_in
-
-_ABOUT = ("data", "origin")
-GUESSABLE = 1 << 64
-"""Seeds below this are few enough to try: whoever has the messages needs no header for them."""
 
 
 @dataclass(frozen=True)
@@ -61,28 +57,22 @@ def share(
     (asked,) = chosen_targets(targets_in(recording.targets), [target], "the recording")
     names = _heard(recording, threat, tuple(clients))
     secrets = _secrets(recording, asked)
-    kept = tuple(keep)
-    if unknown := [column for column in kept if column not in secrets]:
-        others = ", ".join(sorted(secrets)) or "none"
-        raise FixConfig(
-            f"{unknown[0]!r} is no secret of another target of this recording; they are: {others}"
-        )
-    secrets -= set(kept)
-    about = {key: recording.about[key] for key in _ABOUT if key in recording.about}
+    for column in keep:
+        if column not in secrets:
+            others = ", ".join(sorted(secrets)) or "none"
+            raise FixConfig(f"{column!r} is no secret of another target; they are: {others}")
+        secrets.remove(column)
+    about = {key: recording.about[key] for key in ("data", "origin") if key in recording.about}
     about["clients"] = list(names)
     if threat.isolates:
         about["isolated"] = recording.about["isolated"]
     written: list[str] = []
-    places: list[str] = []
     left_out: set[str] = set()
     secret = randbits(128)
     with Recorder(out, recording.payload, about) as recorder:
         known = kinds()
         for name, content, key in recording.described(asked.asked.source(asked.key)):
             if known.get(name) not in threat.grants:
-                continue
-            if known[name].by_place:
-                places.append(known[name].name)
                 continue
             content, gone = _without(known[name], content, secrets, names)
             left_out |= gone
@@ -99,7 +89,7 @@ def share(
         if not recording.closed:
             recorder.release()
     told = tuple(sorted(left_out))
-    return Shared(Path(out), tuple(written), names, told, _remarks(recording, told, places))
+    return Shared(Path(out), tuple(written), names, told, _remarks(recording, told))
 
 
 def _heard(recording: Recording, threat: Threat, wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -138,7 +128,9 @@ def _secrets(recording: Recording, asked: Target) -> set[str]:
 def _without(
     kind: type[Knowledge], content: Any, secrets: set[str], clients: Collection[str]
 ) -> tuple[Any, set[str]]:
-    """A piece of knowledge without other secrets and other clients, and which secrets it held."""
+    """A piece of knowledge without other secrets and other clients, and what was left out."""
+    if kind.by_place:
+        return {}, {kind.name}
     if kind.per_client:
         content = {c: piece for c, piece in content.items() if c in clients}
     elif kind is ClientProgram and "own" in content:
@@ -161,20 +153,18 @@ def _shuffled(piece: Any, client: str, secret: int) -> Any:
     return piece.take(stream(secret, client, len(piece)).permutation(len(piece)))
 
 
-def _remarks(
-    recording: Recording, left_out: tuple[str, ...], places: Sequence[str]
-) -> tuple[str, ...]:
+def _remarks(recording: Recording, left_out: tuple[str, ...]) -> tuple[str, ...]:
     said = []
-    if places:
-        said.append(f"left out, since rows are in another order here: {', '.join(sorted(places))}")
     if left_out:
         said.append(
-            f"left out, as secrets of other targets: {', '.join(left_out)}. An attack that needs "
-            "whole records does not run without them; --keep names one that may be known"
+            f"left out, as secrets of other targets or since rows are in another order here: "
+            f"{', '.join(left_out)}. An attack that needs whole records does not run without "
+            "them; --keep names a column that may be known"
         )
     private = getattr(program_in(recording), "private", None)
     random = recording.side("AppliedDefence") is not None or private
-    if random and recording.seed is not None and abs(recording.seed) < GUESSABLE:
+    # few enough to try: whoever has the messages needs no header for them
+    if random and recording.seed is not None and abs(recording.seed) < 1 << 64:
         said.append(
             f"the defence drew its noise from the seed {recording.seed}. It is not in the folder, "
             "but there are few such numbers, and whoever guesses it draws the noise again: to "
@@ -186,16 +176,10 @@ def _remarks(
 def _copy_rounds(recording: Recording, recorder: Recorder, clients: Collection[str]) -> None:
     """What went over the links of these clients; a round in which none took part is left out."""
     for entry in recording.rounds:
-        wanted = [(way, client) for way, client in entry.spans if not client or client in clients]
-        observed = dict(zip(wanted, recording.messages(entry, wanted), strict=True))
-        back = {client: arrays for (way, client), arrays in observed.items() if way == "returned"}
-        if not back:
-            continue
-        shared = observed.get(("sent", ""), {})
-        own = {
-            client: arrays for (way, client), arrays in observed.items() if way == "sent" and client
-        }
-        if own and shared:
-            own = {c: own.get(c, shared) for c in back}
-        weights = {c: w for c, w in entry.weights.items() if c in clients}
-        recorder.round(entry.number, own or shared, back, weights)
+        back = [client for client in clients if ("returned", client) in entry.spans]
+        wanted = dict.fromkeys([sent_to(client, entry) for client in back])
+        wanted |= dict.fromkeys([("returned", client) for client in back])
+        if back:
+            observed = dict(zip(wanted, recording.messages(entry, wanted), strict=True))
+            weights = {c: w for c, w in entry.weights.items() if c in clients}
+            recorder.messages(entry.number, observed, {"weights": weights})

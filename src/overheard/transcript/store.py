@@ -44,10 +44,9 @@ from overheard.transcript.messages import (
     Arrays,
     ClientName,
     Key,
+    Layout,
     Round,
     check_client,
-    check_head,
-    layout_of,
     parse_round,
     read_messages,
     releases_arrays,
@@ -124,11 +123,8 @@ class SideWriter:
 
 def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:
     number = sum(1 for _ in ledger.folder.iterdir())
-    tables = (
-        isinstance(content, Mapping)
-        and bool(content)
-        and all(isinstance(v, Records) for v in content.values())
-    )
+    pieces = content.values() if isinstance(content, Mapping) else ()
+    tables = any(isinstance(piece, Records) for piece in pieces)
     raw = write_tables(content) if tables else as_json(content).encode()
     name = f"{number:04d}-{kind.lower()}.{'safetensors' if tables else 'json'}"
     ledger.file(name, raw, kind="side", holds=kind, target=target)
@@ -174,12 +170,9 @@ class SideFolder:
         """What a file holds: tables by client, or what its JSON says."""
         name = str(entry["file"])
         if name not in self._read:  # a table holds all clients, and each asks for it
-            file = self.folder / name
-            self._read[name] = (
-                read_tables(read_checked(self.folder, entry), file)
-                if file.suffix == ".safetensors"
-                else parse_json(read_checked(self.folder, entry, "json_bytes"), file)
-            )
+            file, table = self.folder / name, name.endswith(".safetensors")
+            raw = read_checked(self.folder, entry, "table_bytes" if table else "json_bytes")
+            self._read[name] = read_tables(raw, file) if table else parse_json(raw, file)
         return self._read[name]
 
 
@@ -188,14 +181,13 @@ _CLIENT_COLUMN = "__client__"
 
 def write_tables(tables: Mapping[str, Records]) -> bytes:
     """One table for all clients, one after the other."""
-    first: list[str] | None = None
-    for client, records in tables.items():
-        kinds = [f"{name} ({_kind(values)})" for name, values in records.columns.items()]
-        first = kinds if first is None else first
-        if kinds != first:
+    kinds = {c: {n: _kind(v) for n, v in table.columns.items()} for c, table in tables.items()}
+    first = next(iter(kinds.values()))
+    for client, other in kinds.items():
+        if list(other.items()) != list(first.items()):
             raise FixData(
-                f"client {client!r} has columns {', '.join(kinds)} where the first client has "
-                f"{', '.join(first)}; give all clients the same columns"
+                f"client {client!r} has the columns {other} where the first client has {first}; "
+                "give all clients the same columns"
             )
     sizes = [len(records) for records in tables.values()]
     names = np.repeat(np.array([check_client(client) for client in tables], dtype=str), sizes)
@@ -212,8 +204,7 @@ def _plain(values: Any) -> NDArray[Any]:
 
 def _kind(values: Any) -> str:
     plain = _plain(values)
-    size = f" x {plain.shape[1]}" if plain.ndim > 1 else ""
-    return "text" if plain.dtype.kind == "U" else f"{plain.dtype}{size}"
+    return "text" if plain.dtype.kind == "U" else f"{plain.dtype} {plain.shape[1:]}"
 
 
 def read_tables(raw: bytes, where: object = "table") -> dict[str, Records]:
@@ -225,9 +216,7 @@ def read_tables(raw: bytes, where: object = "table") -> dict[str, Records]:
             f"{where}: cannot be read as a table of clients: it has no text column "
             f"{_CLIENT_COLUMN!r}"
         )
-    columns = {
-        name: values if values.ndim > 1 else as_column(values) for name, values in found.items()
-    }
+    columns = {name: _plain(values) for name, values in found.items()}
     clients, first, which = np.unique(names, return_index=True, return_inverse=True)
     order = np.argsort(which, kind="stable")
     parts = np.split(order, np.bincount(which, minlength=len(clients)).cumsum())[:-1]
@@ -253,21 +242,13 @@ class Recorder(SideWriter):
         if payload not in PAYLOADS:
             raise FixConfig(f"payload {payload!r} is not one of {', '.join(PAYLOADS)}")
         self._free = releases_arrays(payload)
-        header = {
-            "kind": "header",
-            "format": FORMAT,
-            "payload": payload,
-            "about": dict(about or {}),
-        }
+        header: Entry = {"kind": "header", "format": FORMAT, "payload": payload}
+        header["about"] = dict(about or {})
         as_json(header)  # refuse what cannot be written before anything is
         super().__init__(root)
-        self._layout: list[Any] | None = None
+        self._layout: Layout | None = None
         self._last = -1
-        try:
-            self._ledger("wire").append(header)
-        except BaseException:
-            self.release()
-            raise
+        self._ledger("wire").append(header)
 
     def round(
         self,
@@ -277,7 +258,7 @@ class Recorder(SideWriter):
         weights: Mapping[str, float] | None = None,
     ) -> None:
         """Record one round: the broadcast (or one model per client) and what came back."""
-        messages: dict[tuple[str, str], Arrays] = {}
+        messages: dict[Key, Arrays] = {}
         if sent and all(isinstance(v, Mapping) for v in sent.values()):
             messages |= {("sent", check_client(c)): a for c, a in sent.items()}  # type: ignore[misc]
         else:
@@ -289,46 +270,29 @@ class Recorder(SideWriter):
                 f"round {number}: client {wrong[0]!r} reports {known[wrong[0]]:g} records; a count "
                 "is not negative"
             )
-        self._write(int(number), messages, {"weights": known})
+        self.messages(int(number), messages, {"weights": known})
 
     def aggregated(
-        self, number: int, sent: Arrays, total: Arrays, participants: Iterable[str] | None
+        self, number: int, sent: Arrays, total: Arrays, participants: Iterable[str]
     ) -> None:
         """Record one round under secure aggregation: the broadcast, the sum over the participants
-        of sent minus returned (or of their gradients), and who they were.
-
-        ``participants=None``: nobody said who took part, and few questions can be asked then.
-        """
-        if participants is not None:
-            participants = [check_client(c) for c in participants]
-            if not participants or len(set(participants)) < len(participants):
-                raise FixData(
-                    f"round {number}: the participants {participants} must be different clients, "
-                    "at least one"
-                )
+        of sent minus returned (or of their gradients), and who they were."""
+        who = [check_client(client) for client in participants]
+        if not who or len(set(who)) < len(who):
+            raise FixData(
+                f"round {number}: the participants {who} must be different clients, at least one"
+            )
         wide = {name: np.asarray(array, np.float64) for name, array in total.items()}
-        messages: dict[tuple[str, str], Arrays] = {("sent", ""): sent, TOTAL: wide}
-        self._write(int(number), messages, {"weights": {}, "participants": participants})
+        messages: dict[Key, Arrays] = {("sent", ""): sent, TOTAL: wide}
+        self.messages(int(number), messages, {"weights": {}, "participants": who})
 
-    def _write(self, number: int, messages: Mapping[tuple[str, str], Arrays], about: Entry) -> None:
+    def messages(self, number: int, messages: Mapping[Key, Arrays], about: Entry) -> None:
+        """Record the messages of one round, as they are, and what the index says about it."""
         if number <= self._last:
             raise FixData(f"round {number} comes after round {self._last}; rounds must increase")
-        order = [name for name, _, _ in self._layout or layout_of(next(iter(messages.values())))]
-        messages = {key: _in_order(arrays, order) for key, arrays in messages.items()}
-        layout = layout_of(next(iter(messages.values())))
-        if self._layout is not None and layout != self._layout and not self._free:
-            raise FixData(
-                f"round {number}: names, types or shapes of the arrays changed since round "
-                f"{self._last}; a recording holds one model, so begin another"
-            )
-        entry = write_round(self._root / "wire", number, messages, self._free)
+        entry = write_round(self._root / "wire", number, messages, self._layout, self._free)
         self._ledger("wire").append({**entry, **about})
-        self._layout, self._last = layout, number
-
-
-def _in_order(arrays: Arrays, names: list[str]) -> Arrays:
-    """The arrays in the order of the names: what was said does not depend on a dict's order."""
-    return {name: arrays[name] for name in names} if set(names) == set(arrays) else arrays
+        self._layout, self._last = entry["layout"], number
 
 
 @dataclass(frozen=True)
@@ -373,7 +337,6 @@ class Recording:
                 f"{root / 'wire' / INDEX}: the header needs a payload ({' or '.join(PAYLOADS)}) "
                 "and an about"
             )
-        check("rounds", len(ledger.entries), root)
         free = releases_arrays(header["payload"])
         listed = [entry for entry in ledger.entries if entry["kind"] == "round"]
         rounds = tuple(parse_round(root / "wire", entry, free) for entry in listed)
@@ -428,7 +391,7 @@ class Recording:
     @cached_property
     def clients(self) -> tuple[str, ...]:
         """Every client that returned something or is named in the side knowledge."""
-        observed = {who: None for e in self.rounds for who in e.participants or ()}
+        observed = {who: None for e in self.rounds for who in e.participants}
         listed = self.about.get("clients", [])
         index = self.path / "wire" / INDEX
         if not isinstance(listed, list):
@@ -455,17 +418,8 @@ class Recording:
         lengths = (entry.spans[key][1] - entry.spans[key][0] for entry in mine)
         check("message_bytes", 2 * sum(lengths), self.path / "wire")
         for entry in mine:
-            sent, returned = self.messages(entry, [_sent_to(client, entry), key])
+            sent, returned = self.messages(entry, [sent_to(client, entry), key])
             yield entry, sent, returned
-
-    def last_sent(self, client: str) -> tuple[int, dict[str, NDArray[Any]]] | None:
-        """The last round in which the client took part, and the model it was sent; None if none
-        was."""
-        for entry in reversed(self.rounds):
-            key = _sent_to(client, entry)
-            if client in (entry.participants or ()) and key in entry.spans:
-                return entry.number, next(self.messages(entry, [key]))
-        return None
 
     def aggregates(self) -> Iterator[tuple[Round, dict[str, NDArray[Any]], dict[str, Any]]]:
         """Each round's broadcast and the sum of its updates (see `Recorder.aggregated`), one round
@@ -476,7 +430,7 @@ class Recording:
                     f"{self.path / 'wire' / INDEX}: round {entry.number} has no broadcast: every "
                     "client was sent a model of its own, so the sum of their updates says nothing"
                 )
-            singles = [("returned", who) for who in entry.participants or ()]
+            singles = [("returned", who) for who in entry.participants]
             wanted = [TOTAL] if entry.aggregated else singles
             observed = self.messages(entry, [("sent", ""), *wanted])
             sent = next(observed)
@@ -492,10 +446,8 @@ class Recording:
     def messages(self, entry: Round, wanted: Iterable[Key]) -> Iterator[dict[str, NDArray[Any]]]:
         """The arrays of these messages of a round, one after the other, each checked when it is
         read; the file's header once, before anything of it is used."""
-        if entry.number not in self._sound:
-            check_head(self.path / "wire", entry)
-            self._sound.add(entry.number)
-        return read_messages(self.path / "wire", entry, wanted)
+        yield from read_messages(self.path / "wire", entry, wanted, entry.number in self._sound)
+        self._sound.add(entry.number)
 
     @cached_property
     def _side(self) -> SideFolder:
@@ -515,11 +467,6 @@ class Recording:
         for entry in self._side.entries:
             if entry["target"] in (target, ""):
                 yield entry["holds"], self._side.content(entry), entry["target"]
-
-    @property
-    def describes_itself(self) -> bool:
-        """Whether it says what its clients do."""
-        return self.side("ClientProgram") is not None
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -556,7 +503,7 @@ class Recording:
         )
 
 
-def _sent_to(client: str, entry: Round) -> Key:
+def sent_to(client: str, entry: Round) -> Key:
     """The message that a client was sent in a round: its own, or the broadcast."""
     own = ("sent", client)
     return own if own in entry.spans else ("sent", "")

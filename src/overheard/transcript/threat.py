@@ -33,20 +33,11 @@ class Threat:
         return replace(self, grants=self.grants - set(kinds))
 
 
-_AROUND: frozenset[type[Any]] = frozenset(
-    {
-        known.Broadcast,
-        known.ClientProgram,
-        known.AppliedDefence,
-        known.PublicRecords,
-        known.Labels,
-        known.AttributeDomain,
-        known.AttributePrior,
-        known.AuxiliaryData,
-        known.CandidatePool,
-        known.Groups,
-    }
-)
+_AROUND: frozenset[type[Any]] = frozenset({
+    known.Broadcast, known.ClientProgram, known.AppliedDefence, known.PublicRecords, known.Labels,
+    known.AttributeDomain, known.AttributePrior, known.AuxiliaryData, known.CandidatePool,
+    known.Groups,
+})  # fmt: skip
 _LINKS = _AROUND | {known.Messages}
 _SUMS = _AROUND | {known.Sums, known.EverybodysRecords}
 
@@ -84,28 +75,26 @@ THREATS = {t.name: t for t in (EAVESDROPPER, SERVER, ISOLATING_SERVER, SECURE_SE
 
 
 def threat_named(name: str, grants: Iterable[str] = ()) -> Threat:
-    """The shipped threat model of this name, with further knowledge as `granting_named` has it."""
-    if name in THREATS:
-        return granting_named(THREATS[name], grants)
-    raise FixConfig(f"unknown threat model {name!r}; {nearest(name, THREATS, 0.6)}")
+    """The shipped threat model of this name, with further kinds of knowledge by their names
+    ("group counts")."""
+    if name not in THREATS:
+        raise FixConfig(f"unknown threat model {name!r}; {nearest(name, THREATS, 0.6)}")
+    threat, by_name = THREATS[name], {kind.name: kind for kind in kinds().values()}
+    for granted in grants:
+        plain = granted.replace("-", " ").replace("_", " ").lower()
+        if plain not in by_name:
+            raise FixConfig(
+                f"unknown kind of knowledge {granted!r}; {nearest(plain, by_name, 0.6)}"
+            )
+        words = f"{threat.words} Knows also: {plain}."
+        threat = replace(threat.granting(by_name[plain]), words=words)
+    return threat
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """What may have been meant, for an error about an unknown name."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
-
-
-def granting_named(threat: Threat, names: Iterable[str]) -> Threat:
-    """The threat model with further kinds of knowledge, by name ("group counts")."""
-    by_name = {kind.name: kind for kind in kinds().values()}
-    for name in names:
-        plain = name.replace("-", " ").replace("_", " ").lower()
-        if plain not in by_name:
-            raise FixConfig(f"unknown kind of knowledge {name!r}; {nearest(plain, by_name, 0.6)}")
-        words = f"{threat.words} Knows also: {plain}."
-        threat = replace(threat.granting(by_name[plain]), words=words)
-    return threat
 
 
 def who_grants(kind: type[Any]) -> list[str]:

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from overheard.errors import FixRecording
-from overheard.foreign.files import read_bounded
-from overheard.transcript.ledger import (
-    FOLDERS,
-    INDEX,
-    Entry,
-    check_file,
-    read_ledger,
-)
+from overheard.transcript.ledger import FOLDERS, INDEX, read_checked, read_ledger
 from overheard.transcript.messages import check_round, parse_round
 from overheard.transcript.store import Recording
 
@@ -34,10 +28,8 @@ class Verification:
         return not self.problems and not self.unfinished
 
 
-def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
+def verify(path: str | Path) -> Verification:
     """Check every listed file, and that no file is there unlisted. ``truth/`` may be absent.
-
-    ``beside``: the folder whose ``side/`` and ``truth/`` are checked, if they lie elsewhere.
 
     Only what a killed recorder can leave is called unfinished: one torn line at the end of an
     index, one file that is not listed, nothing at all before the header. Anything else is damage.
@@ -53,11 +45,11 @@ def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
     files = rounds = 0
     finished = False  # as wire/ is, which a recorder closes last
     try:
-        rounds = len(Recording.open(root, beside).rounds)
+        rounds = len(Recording.open(root).rounds)
     except FixRecording as error:
         problems.append(str(error))
     for name in FOLDERS:
-        folder = root / name if name == "wire" else Path(beside or root) / name
+        folder = root / name
         if not folder.is_dir():
             continue
         try:
@@ -66,7 +58,7 @@ def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
             problems.append(str(error))
             continue
         finished = ledger.closed if name == "wire" else finished
-        if ledger.torn and (ledger.closed or not _may_be_torn(ledger.rest)):
+        if ledger.rest and (ledger.closed or not _may_be_torn(ledger.rest)):
             problems.append(f"{folder / INDEX}: its end is damaged; restore the file from a copy")
         elif not ledger.closed and finished:
             problems.append(
@@ -79,7 +71,10 @@ def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
         for entry in (entry for entry in ledger.entries if "file" in entry):
             listed.add(str(entry["file"]))
             try:
-                _check(folder, entry)
+                if entry["kind"] == "round":
+                    check_round(folder, parse_round(folder, entry))
+                else:
+                    read_checked(folder, entry)
             except FixRecording as error:
                 problems.append(str(error))
         files += len(listed) - 1
@@ -96,38 +91,22 @@ def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
     return Verification(files, rounds, tuple(dict.fromkeys(problems)), tuple(unfinished))
 
 
-def _check(folder: Path, entry: Entry) -> None:
-    """Refuse a listed file that is not what the index says."""
-    if entry["kind"] == "round":
-        check_round(folder, parse_round(folder, entry))
-    else:
-        check_file(folder, entry)
-
-
 def _never_begun(root: Path) -> bool:
     """Whether a recorder was killed before its header was whole: there is nothing else then."""
-    wire = root / "wire"
-    if not wire.is_dir() or wire.is_symlink():
-        return not any(root.iterdir())
-    there = {path.name for path in wire.iterdir()}
-    if there - {INDEX} or any((root / name).exists() for name in FOLDERS[1:]):
+    recorded = {path for name in FOLDERS for path in (root / name).glob("*")}
+    if recorded - {root / "wire" / INDEX}:
         return False
     try:
-        raw = read_bounded(wire / INDEX, "index_bytes") if there else b""
+        ledger = read_ledger(root / "wire")
     except FixRecording:
-        return False
-    return b"\n" not in raw and _may_be_torn(raw)
+        return not any(root.iterdir())
+    return not ledger.entries and _may_be_torn(ledger.rest)
 
 
 def _may_be_torn(rest: bytes) -> bool:
     """Whether these bytes can be the beginning of a line; a flipped newline leaves a whole one."""
-    digest, space, text = rest.partition(b" ")
-    if not re.fullmatch(rb"[0-9a-f]{0,64}", digest) or (space and len(digest) < 64):
-        return False
-    try:
-        words = text.decode("ascii")
-        return json.JSONDecoder().raw_decode(words)[1] == len(words)
-    except UnicodeDecodeError:
-        return False
-    except (ValueError, RecursionError):
-        return True
+    found = re.fullmatch(rb"[0-9a-f]{0,63}|[0-9a-f]{64}( [ -~]*)?", rest)
+    text = (found[1] or b" ")[1:].decode() if found else ""
+    with suppress(ValueError, RecursionError):
+        return json.JSONDecoder().raw_decode(text)[1] == len(text)
+    return found is not None

@@ -15,13 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from overheard.errors import (
-    AttackFailed,
-    DeclareKnowledge,
-    FixConfig,
-    FixData,
-    GrantKnowledge,
-)
+from overheard.errors import AttackFailed, DeclareKnowledge, FixConfig, FixData, GrantKnowledge
 from overheard.questions.question import question_named
 from overheard.randomness import stream
 from overheard.transcript.guess import AttributeValues
