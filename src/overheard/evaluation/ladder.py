@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks import is_slow
 from overheard.attacks.partial import PartialDecode
+from overheard.data.dataset import together
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation.decision import best_of, strongest
 from overheard.evaluation.parts import Asked, Part
@@ -148,8 +149,7 @@ def with_others(recording: Recording, view: View) -> View:
         raise GrantKnowledge(
             "nobody like the client's people is known: no other client, and no auxiliary records"
         )
-    together = {n: np.concatenate([table[n] for table in others]) for n in others[0].columns}
-    return view.knowing(AuxiliaryData.split(Records(together), recipe.target.column))
+    return view.knowing(AuxiliaryData.split(together(*others), recipe.target.column))
 
 
 def demographic(columns: Iterable[str], named: Iterable[str] = ()) -> tuple[str, ...]:
@@ -221,9 +221,9 @@ def by_knowledge(
     over_all = []
     for same_rung in grouped(answers, lambda s: (s.finding.attribute, s.finding.rung)).values():
         same = [s for s in same_rung if (s.finding.attribute, s.finding.client) not in flagged]
-        together = over_clients(same or same_rung)
+        whole = over_clients(same or same_rung)
         elsewhere = len(same_rung) - len(same) if same else 0
-        over_all.append(together.model_copy(update={"flagged": together.flagged + elsewhere}))
+        over_all.append(whole.model_copy(update={"flagged": whole.flagged + elsewhere}))
     return [*(one.finding if isinstance(one, Scored) else one for one in made), *over_all]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -167,8 +167,7 @@ class Case:
             raise FixData(
                 f"truth/ has no records of client {self.view.client!r}, so nothing is scored"
             )
-        truth = {name: joined(records, self.target) for name, records in self.truth.items()}
-        scorer: Scorer = self.question.score(replace(self, truth=truth))
+        scorer: Scorer = self.question.score(self)
         return scorer
 
     @property
@@ -177,7 +176,8 @@ class Case:
 
     @property
     def records(self) -> Records:
-        return self.truth[self.view.client]
+        """The client's, with the secret as one column."""
+        return joined(self.truth[self.view.client], self.target)
 
     def finding(self, attack: Attack, seconds: float, **scores: Any) -> Finding:
         shared = {
