@@ -52,12 +52,7 @@ def prefixes(rounds: int) -> tuple[int, ...]:
     return tuple(step for step in steps if step < rounds)
 
 
-def first_rounds(view: View, rounds: int) -> View:
-    """The same adversary, who stopped listening after so many rounds with the client."""
-    return view.knowing(_messages(view).first(rounds))
-
-
-def _messages(view: View) -> Any:
+def messages(view: View) -> Any:
     """What the adversary observed: one client's messages, or sums of them."""
     return view.know(Messages if Messages in view.kinds else Sums)
 
@@ -82,10 +77,9 @@ def by_rounds(asked: Asked, record: Audit) -> list[Finding | Failed | Skipped]:
 def _strongest(record: Audit) -> Iterator[Finding]:
     """Per secret: the attack strongest over all clients, where it learned most."""
     for best in best_of(row for row in record.pooled if row.reliable).values():
-        same = (best.attack, best.topic)
-        yield from filter(
-            None, [strongest(f for f in record.findings if f.key[:2] == same and f.reliable)]
-        )
+        about = (f for f in record.findings if f.key[:2] == best.key[:2] and f.reliable)
+        if found := strongest(about):
+            yield found
 
 
 def _curve(
@@ -94,19 +88,19 @@ def _curve(
     """One attack on one client, with ever more rounds, where its answer does not flag itself."""
     client = str(best.client)
     view, scorer = asked.case(target, client)
-    observed = len(_messages(view))
+    observed = messages(view)
 
     def case(rounds: int) -> tuple[View, Scorer]:
-        return first_rounds(view, rounds), scorer
+        return view.knowing(observed.first(rounds)), scorer
 
-    for rounds in prefixes(observed):
+    for rounds in prefixes(len(observed)):
         doing, one = f"with the first {rounds} rounds alone", partial(case, rounds)
         found = asked.tried(attack, target, client, one, doing)
         if isinstance(found, Scored) and not found.finding.flag:
             yield found.finding.model_copy(update={"rounds": rounds})
         elif isinstance(found, Failed):
             yield found
-    yield best.model_copy(update={"rounds": observed, "level": None, "why": ""})
+    yield best.model_copy(update={"rounds": len(observed), "level": None, "why": ""})
 
 
 # ---------------------------------------------------------------------------- less knowledge

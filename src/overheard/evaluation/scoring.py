@@ -10,7 +10,6 @@ right belongs beside that probability: an attack whose two numbers agree may be 
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -51,15 +50,11 @@ OVERCONFIDENT = 0.05
 """Claims beyond what is right by more than this mislead whoever relies on them."""
 
 
-def _packed(array: Array) -> str:
-    return base64.b64encode(array.astype("<f8").tobytes()).decode()
-
-
-def _unpacked(text: str) -> Array:
-    return np.frombuffer(base64.b64decode(text), "<f8").copy()
-
-
-Scores = Annotated[Array, PlainValidator(_unpacked), PlainSerializer(_packed)]
+Scores = Annotated[
+    Array,
+    PlainValidator(lambda text: np.frombuffer(bytes.fromhex(text)).copy()),
+    PlainSerializer(lambda array: array.tobytes().hex()),
+]
 """One number a record; written down and read back bit for bit where an audit is kept."""
 
 
