@@ -22,7 +22,9 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-REQUIRED = "jinja2 markupsafe numpy pydantic rich safetensors scikit-learn scipy typer"
+REQUIRED = (
+    "jinja2 markupsafe numpy pydantic rich safetensors scikit-learn scipy threadpoolctl typer"
+)
 
 
 def test_few_packages_are_required_and_none_is_capped() -> None:

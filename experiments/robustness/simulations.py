@@ -24,7 +24,6 @@ from overheard.decoding.local_optimum import decode_least_squares
 from overheard.decoding.measurement import from_gram, from_rows, stack
 from overheard.decoding.posterior import NOISY, decode
 from overheard.evaluation.decision import (
-    by_interval,
     clustered_interval,
     mean_change,
     mean_interval,
@@ -129,8 +128,8 @@ def _difference(n: int, before: float, after: float) -> Callable[[Rng], bool]:
 
     def draw(rng: Rng) -> bool:
         hits = [(rng.random(n) < p).astype(np.float64) for p in (before, after)]
-        one, other = ((float(h.mean()), *share_interval(h)) for h in hits)
-        _, low, high = mean_change([by_interval(one, other, n)], 0.95)
+        leaks = [np.array([(h.mean(), *share_interval(h))]) for h in hits]
+        _, low, high = mean_change(*leaks, np.array([n]), 0.95)
         return bool(low <= after - before <= high)
 
     return draw

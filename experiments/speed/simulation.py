@@ -59,7 +59,7 @@ def _accuracy(outputs: Array, labels: Array) -> float:
 
 def _ours(sizes: Sizes, folder: Path) -> Job:
 
-    from overheard.federation.server import WeightedMean, aggregate
+    from overheard.federation.server import Mean, aggregate
     from overheard.federation.simulate import train_clients
     from overheard.programs.networks import initial, network
     from overheard.programs.training import shards
@@ -72,7 +72,7 @@ def _ours(sizes: Sizes, folder: Path) -> Job:
         model: Array = initial(recipe.model, 0).astype(np.float32)
         for number in range(sizes["rounds"]):
             returned = train_clients(recipe, model, data, everybody, 0, number)
-            model, _ = aggregate(WeightedMean(), (), recipe, model, returned, data.sizes)
+            model, _ = aggregate(Mean(), (), recipe, model, returned, data.sizes / data.sizes.sum())
         return {"accuracy": _accuracy(network(recipe).predict(model, inputs[:50]), labels[:50])}
 
     return Job(run)

@@ -10,7 +10,7 @@ from overheard.attacks import attack_named
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation import ladder
 from overheard.evaluation.audit import audit
-from overheard.evaluation.ladder import RUNGS, demographic, first_rounds, lowered, with_others
+from overheard.evaluation.ladder import RUNGS, demographic, lowered, messages, with_others
 from overheard.evaluation.parts import AuditOptions
 from overheard.evaluation.scoring import Case
 from overheard.report import words
@@ -46,7 +46,7 @@ def test_each_line_is_what_the_attack_learns_from_so_many_rounds(federate):
     view = observe(recording, SERVER, attribute("s"), client)
     attack = attack_named("max_entropy")
     for line in secrets[:-1]:
-        guess = launch(attack, first_rounds(view, line.rounds), 0)
+        guess = launch(attack, view.knowing(messages(view).first(line.rounds)), 0)
         scorer = Case(recipe, recording.truth(), attribute("s"), view, 0).scorer()
         found = scorer(attack, guess, 0.0).finding
         assert (line.value, line.low, line.high) == (found.value, found.low, found.high)

@@ -41,7 +41,7 @@ def test_it_is_granted_to_an_attack_in_an_audit(
     assert {row.attack for row in record.pooled} == {"max_entropy", "published_mean"}
     assert "published_mean: " in capsys.readouterr().out
     run = Recording.open(tmp_path / "run")
-    view = observe(run, granting_named(EAVESDROPPER, ["column mean"]), TARGET, "site 4")
+    view = observe(run, threat_named("eavesdropper", ["column mean"]), TARGET, "site 4")
     women = run.truth()["site 4"]["female"]
     assert launch(example.PublishedMean(), view, 0).choice().sum() == women.sum()
     poorer = threat_named("eavesdropper")

@@ -17,8 +17,7 @@ from experiments.papers.xu2021 import observations
 from experiments.papers.xu2021 import run as xu2021
 from experiments.runner import Cell, Experiment, Result, cell, chosen
 from overheard.attacks.papers.driouich2022 import infer
-from overheard.evaluation.baselines import algorithm3_accuracy_bound
-from overheard.evaluation.metrics import attribute_hits, client_losses
+from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.kind import recipe_of
 
 pytestmark = pytest.mark.slow
@@ -98,15 +97,13 @@ def test_the_four_models_of_figure_3(federate):
     """Whichever model is attacked, Proposition 3 bounds its accuracy from below."""
     recording = federate(rounds=60, wire="float64")
     recipe, truth = recipe_of(recording), recording.truth()
-    at = recipe.encoding.inputs_of("s").start
     for client in recording.clients:
         view = view_of(recording, client=client)
         records = truth[client]
         thetas = {name: bound.model(view, recipe, records, name) for name in bound.MODELS}
         assert thetas["local"] == pytest.approx(thetas["analytical"], abs=1e-3)
         for theta in thetas.values():
-            error = float(client_losses(recipe, theta, records).mean())
-            least = algorithm3_accuracy_bound(error, theta[at], records["s"].mean())
+            _, least = bound.promised(recipe, theta, records, "s")
             assert attribute_hits(infer(view, theta), records["s"]).mean() >= least
 
 

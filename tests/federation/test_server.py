@@ -14,7 +14,7 @@ from federations import simulated
 from overheard.errors import FixConfig
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
-from overheard.federation.server import RULES, Mean, WeightedMean, aggregate, aggregate_sum
+from overheard.federation.server import RULES, Mean, aggregate, aggregate_sum
 
 Settings = Callable[..., dict[str, Any]]
 
@@ -25,13 +25,13 @@ def recipe_of(people: Path, settings_for: Settings, **training: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("rule", "weighting", "equal"),
-    [("weighted_mean", "size", 0), ("adam", "size", 0), ("mean", "equal", 1), ("adam", "equal", 1)],
+    [("mean", "size", 0), ("adam", "size", 0), ("mean", "equal", 1), ("adam", "equal", 1)],
 )
 def test_sums_of_unequal_clients_want_a_rule_that_takes_them_equally(
     people: Path, settings_for: Settings, tmp_path: Path, rule: str, weighting: str, equal: bool
 ) -> None:
-    server = {"rule": rule, "weighting": weighting}
-    content = settings_for(people, defence=[{"name": "secure_sum"}], server=server)
+    settings = {"server": {"rule": rule}, "training": {"weighting": weighting}}
+    content = settings_for(people, defence=[{"name": "secure_sum"}], **settings)
     words = pytest.raises(FixConfig, match=r"unweighted, and .* hold 5 to 12")
     with nullcontext() if equal else words:
         simulated(tmp_path / "run", content)
@@ -43,7 +43,7 @@ def test_a_sum_moves_as_its_clients_do(people: Path, settings_for: Settings) -> 
         (recipe_of(people, settings_for), start - returned),
         (recipe_of(people, settings_for, algorithm="fedsgd"), returned),
     ):
-        one, _ = aggregate(Mean(), (), recipe, start, returned, np.full(4, 9))
+        one, _ = aggregate(Mean(), (), recipe, start, returned, np.full(4, 0.25))
         other, _ = aggregate_sum(Mean(), (), recipe, start, updates.sum(axis=0), 4)
         np.testing.assert_allclose(one, other)
 
@@ -96,13 +96,10 @@ def test_rules_with_a_memory_are_those_of_their_papers(settings: Any, naive: Any
     np.testing.assert_allclose(model, naive(ways), rtol=1e-12)
 
 
-def test_the_default_is_the_weighting_of_the_training(people: Path, settings_for: Settings) -> None:
+def test_a_rule_is_written_and_read(people: Path, settings_for: Settings) -> None:
     plain = parse_config(settings_for(people))
-    assert plain.server_rule() == WeightedMean()
+    assert plain.server == Mean()
     assert parse_config(plain.model_dump(mode="json")) == plain
-    assert (
-        parse_config(settings_for(people, training={"weighting": "equal"})).server_rule() == Mean()
-    )
     given = parse_config(settings_for(people, server={"rule": "adam", "tau": 0.01}))
     assert parse_config(given.model_dump(mode="json")) == given
     assert given.model_dump()["server"]["tau"] == 0.01
@@ -126,14 +123,9 @@ def test_an_isolated_client_has_a_memory_of_its_own(
     ("changes", "words"),
     [
         ({"server": {"rule": "median"}}, "unknown server rule 'median'; did you mean 'mean'"),
-        ({"server": {}}, "unknown server rule None; known: mean, weighted_mean, momentum, adam"),
+        ({"server": {}}, "unknown server rule None; known: mean, momentum, adam"),
         ({"server": {"rule": "mean", "tau": 1.0}}, "server rule 'mean': unknown key 'tau'"),
-        ({"server": {"rule": "mean", "weighting": "size"}}, "equal"),
         ({"server": {"rule": "adam", "beta1": 1.0}}, "beta1.*less than 1"),
-        (
-            {"server": {"rule": "adam"}, "training": {"weighting": "equal"}},
-            "leave training.weighting out",
-        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(

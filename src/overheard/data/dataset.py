@@ -89,12 +89,8 @@ class Dataset:
         """The same with the records outside put among the others, as of the client ""."""
         if self.outside is None:
             return self
-        nobody = np.full(len(self.outside), "")
-        together = {
-            name: np.concatenate([values, self.outside[name] if name != self.client else nobody])
-            for name, values in self.records.columns.items()
-        }
-        return replace(self, records=Records(together), outside=None)
+        nobodys = Records({**self.outside.columns, self.client: np.full(len(self.outside), "")})
+        return replace(self, records=together(self.records, nobodys), outside=None)
 
     def trained(self, held_out: HeldOut) -> Dataset:
         """Without what each client held out, its records in the order in which it has them then."""
@@ -122,6 +118,11 @@ class Dataset:
             str(int(c)) if isinstance(c, float) and c.is_integer() else str(c): rest.take(mine)
             for c, mine in zip(found.tolist(), rows, strict=True)
         }
+
+
+def together(*tables: Records) -> Records:
+    """The rows of several tables, one after the other, with the columns of the first."""
+    return Records({n: np.concatenate([table[n] for table in tables]) for n in tables[0].columns})
 
 
 def bins_of(records: Records, column: str, bins: int | None) -> tuple[float, ...]:

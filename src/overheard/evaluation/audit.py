@@ -25,11 +25,11 @@ from overheard.evaluation.record import (
     Run,
     Skipped,
     few,
-    first_wrong,
 )
 from overheard.evaluation.replay import replayed, together
 from overheard.evaluation.scoring import ALL_CLIENTS, Scored, pooled
 from overheard.foreign.limits import check
+from overheard.foreign.shown import first_error
 from overheard.questions.question import by_question, grouped
 from overheard.transcript.kind import EVERYBODY, program_in
 from overheard.transcript.store import Recording
@@ -245,7 +245,7 @@ def promise_notes(recording: Recording) -> tuple[str, ...]:
     except ValidationError as error:
         raise FixRecording(
             f"{recording.side_folder}: PrivacyBudget is not what the format says "
-            f"({first_wrong(error)}); record again"
+            f"({first_error(error)}); record again"
         ) from error
     notes = []
     for delta, same in grouped(promises.items(), lambda item: item[1].delta).items():

@@ -1,20 +1,20 @@
 """What would be known without listening: the majority guess and imputation from the other clients'
-records; and what theory promises an attack at least.
+records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from overheard.attacks.baselines import imputed_prior
-from overheard.evaluation.metrics import client_losses, local_optimum
+from overheard.data.dataset import together
 from overheard.programs.program import Told
-from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, encode, positions
 from overheard.randomness import stream
 from overheard.transcript.knowledge import (
@@ -23,10 +23,11 @@ from overheard.transcript.knowledge import (
     ClientProgram,
     PublicRecords,
 )
+from overheard.transcript.target import attribute, joined
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
-MOST_RECORDS = 20_000
+MOST_RECORDS, FOLDS = 20_000, 10
 
 
 def majority_share(column: NDArray[Any], values: tuple[Value, ...]) -> float:
@@ -47,18 +48,17 @@ class Imputed:
 class Imputer:
     """Imputation from the other clients' records, for all secrets and clients of one audit.
 
-    Of a linear model and gradient-boosted trees the kind is chosen once for a secret, by
-    cross-validation over all clients' records (log-loss, or absolute error of labels); then one
-    model is fitted for each held-out client, on the OTHER clients' records alone. That the choice
-    has seen the held-out client too can only make the baseline better. What was fitted is kept as
-    long as this object is: rounds, knowledge and attacks are all compared with the same model.
+    The clients are dealt into at most `FOLDS` folds (of one client each, where there are no more),
+    and those of a fold are guessed by a model of the records of all OTHER folds. Of two kinds, a
+    linear model and gradient-boosted trees, a secret has the one that guesses all clients better
+    (by log-loss, or absolute error of labels): that the choice has seen the held-out client too can
+    only make the baseline better. What was fitted is kept as long as this object is: clients,
+    rounds, knowledge and attacks are all compared with the same models.
     """
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
-        self._tables: dict[Any, dict[str, tuple[Array, NDArray[Any]]]] = {}
-        self._kinds: dict[Any, Any] = {}
-        self._models: dict[Any, Any] = {}
+        self._guessed: dict[Any, tuple[Array, NDArray[Any], dict[str, slice]]] = {}
 
     def values(
         self,
@@ -74,58 +74,94 @@ class Imputer:
         ``parts``: the columns that make up the secret, where they are several. None with a single
         client, or where the others show one value only.
         """
-        secret = parts or (column,)
+        secret = attribute(*(parts or (column,)))
 
         def table(records: Records) -> tuple[Array, NDArray[Any]]:
-            return _public(recipe, records, secret), positions(records[column], values)
+            wanted = positions(joined(records, secret)[column], values)
+            return _public(recipe, records, secret.columns), wanted
 
-        found = self._fitted((column, values, secret), truth, client, table)
+        found = self._of((column, values, secret), truth, client, table, len(values))
         if found is None:
             return None
-        model, n = found
-        mine, wanted = table(truth[client])
-        p = np.zeros((len(wanted), len(values)))
-        p[:, model.classes_] = model.predict_proba(mine)
-        hits = np.asarray(model.predict(mine) == wanted, dtype=np.float64)
-        # never surer than so many records allow: one more record might have had any value
-        p = (n * p + 1) / (n + len(values))
+        p, wanted = found
+        hits = np.asarray(p.argmax(axis=1) == wanted, dtype=np.float64)
         return Imputed(hits, np.log2(p[np.arange(len(wanted)), wanted]))
 
     def label_errors(self, recipe: Told, truth: Mapping[str, Records], client: str) -> Array | None:
         """Absolute errors of the labels, given the inputs, in the label's own units."""
+        column = recipe.target.column
 
         def table(records: Records) -> tuple[Array, NDArray[Any]]:
-            return encode(recipe.encoding, records), records[recipe.target.column]
+            return encode(recipe.encoding, records), records[column]
 
-        found = self._fitted(("", recipe.target.column), truth, client, table)
-        if found is None:
-            return None
-        inputs, labels = table(truth[client])
-        return np.asarray(np.abs(found[0].predict(inputs) - labels), dtype=np.float64)
+        found = self._of((column,), truth, client, table, 0)
+        return None if found is None else np.abs(found[0] - found[1])
 
-    def _fitted(
+    def _of(
         self,
         secret: tuple[Any, ...],
         truth: Mapping[str, Records],
         client: str,
         table: Callable[[Records], tuple[Array, NDArray[Any]]],
-    ) -> tuple[Any, int] | None:
-        """The model that has not seen a client, and of how many records it is; None of nothing to
-        learn from."""
-        if (secret, client) not in self._models:
-            if secret not in self._tables:
-                self._tables[secret] = {name: table(held) for name, held in truth.items()}
-            tables = self._tables[secret]
-            others = [tables[name] for name in tables if name != client]
-            x, y = _some(others, self.seed)
-            found = None
-            if len(y) and (y.dtype.kind != "i" or len(np.unique(y)) > 1):
-                if secret not in self._kinds:
-                    self._kinds[secret] = _better(*_some([*tables.values()], self.seed), self.seed)
-                found = _kinds(y, self.seed)[self._kinds[secret]].fit(x, y), len(y)
-            self._models[secret, client] = found
-        made: tuple[Any, int] | None = self._models[secret, client]
-        return made
+        values: int,
+    ) -> tuple[Array, NDArray[Any]] | None:
+        """What a model of others says of a client's records, and what is so: probabilities (m, K)
+        and places of so many ``values``, or numbers where these are 0. None of nothing to learn."""
+        if secret not in self._guessed:
+            ends = np.cumsum([len(held) for held in truth.values()])
+            fold = np.repeat(np.arange(len(truth)) % FOLDS, np.diff(ends, prepend=0))
+            x, y = table(together(*truth.values()))
+            both = [_held_out(kind, x, y, fold, values, self.seed) for kind in (0, 1)]
+            better = min(both, key=lambda guessed: _error(guessed, y))
+            spans = {c: slice(e - len(truth[c]), e) for c, e in zip(truth, ends, strict=True)}
+            self._guessed[secret] = better, y, spans
+        guessed, y, spans = self._guessed[secret]
+        mine = guessed[spans[client]]
+        return None if np.isnan(mine).any() else (mine, y[spans[client]])
+
+
+def _held_out(
+    kind: int, x: Array, y: NDArray[Any], fold: NDArray[np.int64], values: int, seed: int
+) -> Array:
+    """What a linear model (0), or boosted trees (1), say of each fold's records that have learned
+    from the others'; NaN where those are none, or show one value only.
+
+    Probabilities are never surer than so many records allow: one more might have had any value.
+    """
+    from sklearn import ensemble, linear_model
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    linear = (linear_model.Ridge(1.0), linear_model.LogisticRegression(max_iter=500))
+    trees = (ensemble.HistGradientBoostingRegressor, ensemble.HistGradientBoostingClassifier)
+    how = {"max_iter": 60, "learning_rate": 0.1, "max_leaf_nodes": 15, "random_state": seed}
+    model: Any = trees[bool(values)](**how) if kind else linear[bool(values)]
+    if values and not kind:
+        model = make_pipeline(StandardScaler(), model)
+    guessed = np.full((len(y), values) if values else len(y), np.nan)
+    for held in np.unique(fold):
+        others, mine = np.flatnonzero(fold != held), fold == held
+        if len(others) > MOST_RECORDS:
+            others = stream(seed, "imputation").choice(others, MOST_RECORDS, replace=False)
+        if not len(others) or (values and len(np.unique(y[others])) < 2):
+            continue
+        with threadpool_limits(1):  # on so few records threads wait for one another
+            model.fit(x[others], y[others])
+            said = model.predict_proba(x[mine]) if values else model.predict(x[mine])
+        if values:
+            p = np.zeros((len(said), values))
+            p[:, model.classes_] = said
+            said = (len(others) * p + 1) / (len(others) + values)
+        guessed[mine] = said
+    return guessed
+
+
+def _error(guessed: Array, wanted: NDArray[Any]) -> float:
+    """Log-loss of probabilities (on few records the share right often prefers the worse model), or
+    absolute error of numbers."""
+    if guessed.ndim == 1:
+        return float(np.nansum(np.abs(guessed - wanted)))
+    return -float(np.nansum(np.log2(guessed[np.arange(len(wanted)), wanted])))
 
 
 def best_imputation(
@@ -159,47 +195,6 @@ def _public(recipe: Told, records: Records, secret: tuple[str, ...]) -> Array:
     return np.column_stack([public, recipe.target.encode(records)])
 
 
-def _some(tables: Sequence[tuple[Array, NDArray[Any]]], seed: int) -> tuple[Array, NDArray[Any]]:
-    """Of very many records as many as it takes."""
-    if not tables:
-        return np.zeros((0, 1)), np.zeros(0)
-    x, y = (np.concatenate(part) for part in zip(*tables, strict=True))
-    if len(y) <= MOST_RECORDS:
-        return x, y
-    kept = stream(seed, "imputation").choice(len(y), MOST_RECORDS, replace=False)
-    return x[kept], y[kept]
-
-
-def _kinds(y: NDArray[Any], seed: int) -> list[Any]:
-    """A linear model and boosted trees, not fitted yet; whole numbers ``y`` are classes."""
-    from sklearn import ensemble, linear_model
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    trees = {"max_iter": 60, "learning_rate": 0.1, "max_leaf_nodes": 15, "random_state": seed}
-    if y.dtype.kind == "i":
-        linear = make_pipeline(StandardScaler(), linear_model.LogisticRegression(max_iter=500))
-        return [linear, ensemble.HistGradientBoostingClassifier(**trees)]
-    return [linear_model.Ridge(1.0), ensemble.HistGradientBoostingRegressor(**trees)]
-
-
-def _better(x: Array, y: NDArray[Any], seed: int) -> int:
-    """Which kind cross-validates better; the linear one where there are too few records to say."""
-    from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
-
-    if y.dtype.kind == "i":
-        folds, splitting = int(min(3, np.unique(y, return_counts=True)[1].min())), StratifiedKFold
-        measure = "neg_log_loss"  # on few records the share right often prefers the worse model
-    else:
-        folds, splitting, measure = 3 * (len(y) >= 6), KFold, "neg_mean_absolute_error"
-    if folds < 2:
-        return 0
-    split = splitting(folds, shuffle=True, random_state=seed)
-    kinds = _kinds(y, seed)
-    scores = [cross_val_score(m, x, y, cv=split, scoring=measure).mean() for m in kinds]
-    return int(np.argmax(scores))
-
-
 def imputed_group_means(
     recipe: Told,
     truth: Mapping[str, Records],
@@ -219,42 +214,3 @@ def imputed_group_means(
     counts = np.bincount(groups, minlength=len(values))
     sums = np.bincount(groups, labels, minlength=len(values))
     return np.where(counts > 0, sums / np.maximum(counts, 1), labels.mean())
-
-
-def algorithm3_accuracy_bound(
-    mean_squared_error: float, weight: float, share_of_ones: float
-) -> float:
-    """driouich2022 Proposition 3: Algorithm 3's accuracy is at least this.
-
-    max(|1 - 2 rho|, 1 - 4 MSE / theta_s^2), for a binary attribute with values 0 and 1, one local
-    full-batch step and the exact local model. (The paper rounds rho m up; so do we.)
-    """
-    fit = 1 - 4 * mean_squared_error / weight**2 if weight else -np.inf
-    return float(max(abs(1 - 2 * share_of_ones), fit, 0.0))
-
-
-def algorithm3_bound(
-    recipe: Told, records: Records, column: str, values: tuple[Value, ...]
-) -> float | None:
-    """Proposition 3 for a client's records; None where its assumptions do not hold."""
-    if not isinstance(recipe, Recipe) or column not in recipe.encoding.columns():
-        return None
-    inside = recipe.encoding.inputs_of(column)
-    if not (
-        recipe.linear_least_squares
-        and recipe.one_step
-        and not recipe.pull
-        and len(values) == 2
-        and inside.stop - inside.start == 1
-    ):
-        return None
-    optimum: NDArray[np.float64] = local_optimum(recipe, records)
-    low, high = (
-        encode(recipe.encoding, records.take(np.arange(1)), {column: v})[0, inside.start]
-        for v in values
-    )
-    share = float(positions(records[column], values).mean())
-    weight = float(optimum[inside.start] * (high - low))
-    return algorithm3_accuracy_bound(
-        float(client_losses(recipe, optimum, records).mean()), weight, share
-    )

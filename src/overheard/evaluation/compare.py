@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import TypeAdapter, computed_field
 from pydantic.dataclasses import dataclass
 
-from overheard.evaluation.decision import best_of, by_interval, mean_change
+from overheard.evaluation.decision import best_of, mean_change
 from overheard.evaluation.record import Audit, Finding, few
 
 TOGETHER = 0.98
@@ -130,8 +131,9 @@ def _lost(before: Audit, after: Audit) -> tuple[str, ...]:
 def _compared(audits: tuple[Audit, Audit], best: tuple[Finding, Finding], level: float) -> Compared:
     """One row: its clients are paired, where both audits have them."""
     pairs = _pairs(audits, best) or [best]
-    changes = [by_interval(_leak(one), _leak(other), other.n) for one, other in pairs]
-    value, low, high = mean_change(changes, level)
+    leaks = np.array([[_leak(found) for found in pair] for pair in pairs])
+    sizes = np.array([after.n for _, after in pairs], dtype=np.float64)
+    value, low, high = mean_change(leaks[:, 0], leaks[:, 1], sizes, level)
     first = best[0]
     return Compared(_secret(first), first.metric, first.client, *best, value, low, high)
 

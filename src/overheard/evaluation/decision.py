@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -406,28 +406,14 @@ def _random_effect(facts: Array, level: float) -> tuple[float, float]:
     return float(weights @ values), float(student_t.ppf((1 + level) / 2, max(freedom, 1))) * sd
 
 
-class Changed(NamedTuple):
-    """One client: how much more leaks after, the variance of that given the client, and how many
-    records it counts for."""
-
-    difference: float
-    variance: float
-    n: int
-
-
-def by_interval(
-    before: tuple[float, float, float], after: tuple[float, float, float], n: int
-) -> Changed:
-    """Two (value, low, high) whose 95% intervals tell their variance."""
-    spreads = [(high - low) / (2 * float(ndtri(0.975))) for _, low, high in (before, after)]
-    return Changed(after[0] - before[0], sum(s**2 for s in spreads), n)
-
-
-def mean_change(clients: Sequence[Changed], level: float) -> tuple[float, float, float]:
-    """The mean over all records of how much more leaks after, with its interval.
+def mean_change(before: Array, after: Array, sizes: Array, level: float) -> tuple[float, ...]:
+    """The mean over all records of how much more leaks after, with its interval, from what leaks
+    of each client: (value, low, high), whose 95% intervals tell the variance (C, 3).
 
     Clustered as in `clustered_interval`. With one client there is no telling what is its own, and
     the interval is about its records alone.
     """
-    mean, reach = _random_effect(np.array(clients, dtype=np.float64), level)
+    sds = [(side[:, 2] - side[:, 1]) / (2 * ndtri(0.975)) for side in (before, after)]
+    facts = np.column_stack([after[:, 0] - before[:, 0], np.square(sds).sum(axis=0), sizes])
+    mean, reach = _random_effect(facts, level)
     return mean, mean - reach, mean + reach

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks import is_slow
 from overheard.attacks.partial import PartialDecode
+from overheard.data.dataset import together
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation.decision import best_of, strongest
 from overheard.evaluation.parts import Asked, Part
@@ -51,12 +52,7 @@ def prefixes(rounds: int) -> tuple[int, ...]:
     return tuple(step for step in steps if step < rounds)
 
 
-def first_rounds(view: View, rounds: int) -> View:
-    """The same adversary, who stopped listening after so many rounds with the client."""
-    return view.knowing(_messages(view).first(rounds))
-
-
-def _messages(view: View) -> Any:
+def messages(view: View) -> Any:
     """What the adversary observed: one client's messages, or sums of them."""
     return view.know(Messages if Messages in view.kinds else Sums)
 
@@ -81,10 +77,9 @@ def by_rounds(asked: Asked, record: Audit) -> list[Finding | Failed | Skipped]:
 def _strongest(record: Audit) -> Iterator[Finding]:
     """Per secret: the attack strongest over all clients, where it learned most."""
     for best in best_of(row for row in record.pooled if row.reliable).values():
-        same = (best.attack, best.topic)
-        yield from filter(
-            None, [strongest(f for f in record.findings if f.key[:2] == same and f.reliable)]
-        )
+        about = (f for f in record.findings if f.key[:2] == best.key[:2] and f.reliable)
+        if found := strongest(about):
+            yield found
 
 
 def _curve(
@@ -93,19 +88,19 @@ def _curve(
     """One attack on one client, with ever more rounds, where its answer does not flag itself."""
     client = str(best.client)
     view, scorer = asked.case(target, client)
-    observed = len(_messages(view))
+    observed = messages(view)
 
     def case(rounds: int) -> tuple[View, Scorer]:
-        return first_rounds(view, rounds), scorer
+        return view.knowing(observed.first(rounds)), scorer
 
-    for rounds in prefixes(observed):
+    for rounds in prefixes(len(observed)):
         doing, one = f"with the first {rounds} rounds alone", partial(case, rounds)
         found = asked.tried(attack, target, client, one, doing)
         if isinstance(found, Scored) and not found.finding.flag:
             yield found.finding.model_copy(update={"rounds": rounds})
         elif isinstance(found, Failed):
             yield found
-    yield best.model_copy(update={"rounds": observed, "level": None, "why": ""})
+    yield best.model_copy(update={"rounds": len(observed), "level": None, "why": ""})
 
 
 # ---------------------------------------------------------------------------- less knowledge
@@ -148,8 +143,7 @@ def with_others(recording: Recording, view: View) -> View:
         raise GrantKnowledge(
             "nobody like the client's people is known: no other client, and no auxiliary records"
         )
-    together = {n: np.concatenate([table[n] for table in others]) for n in others[0].columns}
-    return view.knowing(AuxiliaryData.split(Records(together), recipe.target.column))
+    return view.knowing(AuxiliaryData.split(together(*others), recipe.target.column))
 
 
 def demographic(columns: Iterable[str], named: Iterable[str] = ()) -> tuple[str, ...]:
@@ -221,9 +215,9 @@ def by_knowledge(
     over_all = []
     for same_rung in grouped(answers, lambda s: (s.finding.attribute, s.finding.rung)).values():
         same = [s for s in same_rung if (s.finding.attribute, s.finding.client) not in flagged]
-        together = over_clients(same or same_rung)
+        whole = over_clients(same or same_rung)
         elsewhere = len(same_rung) - len(same) if same else 0
-        over_all.append(together.model_copy(update={"flagged": together.flagged + elsewhere}))
+        over_all.append(whole.model_copy(update={"flagged": whole.flagged + elsewhere}))
     return [*(one.finding if isinstance(one, Scored) else one for one in made), *over_all]
 
 

@@ -17,6 +17,7 @@ from overheard.errors import FixRecording
 from overheard.evaluation.decision import LEVELS, NOT_MEASURED, Level, decided
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
+from overheard.foreign.shown import first_error
 from overheard.questions.question import Metric, Topic, all_metrics, metric_named
 from overheard.transcript.kind import kinds
 from overheard.transcript.knowledge import listens
@@ -449,12 +450,6 @@ def few(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
-def first_wrong(error: ValidationError) -> str:
-    """The first field that is wrong, and why."""
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'top level'}: {first['msg']}"
-
-
 def read_audit(path: str | Path) -> Audit:
     """Read ``audit.json``; an error names the first field that is wrong."""
     file = Path(path)
@@ -466,7 +461,7 @@ def read_audit(path: str | Path) -> Audit:
     try:
         audit = Audit.model_validate_json(raw)
     except ValidationError as error:
-        raise FixRecording(f"{file}: is not an audit: {first_wrong(error)}") from error
+        raise FixRecording(f"{file}: is not an audit: {first_error(error)}") from error
     found = (*audit.everything, *audit.curves, *audit.ladder)
     check("secrets", len({(f.question, f.attribute) for f in found}), file)
     return audit

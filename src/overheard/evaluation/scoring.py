@@ -10,9 +10,8 @@ right belongs beside that probability: an attack whose two numbers agree may be 
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -51,15 +50,11 @@ OVERCONFIDENT = 0.05
 """Claims beyond what is right by more than this mislead whoever relies on them."""
 
 
-def _packed(array: Array) -> str:
-    return base64.b64encode(array.astype("<f8").tobytes()).decode()
-
-
-def _unpacked(text: str) -> Array:
-    return np.frombuffer(base64.b64decode(text), "<f8").copy()
-
-
-Scores = Annotated[Array, PlainValidator(_unpacked), PlainSerializer(_packed)]
+Scores = Annotated[
+    Array,
+    PlainValidator(lambda text: np.frombuffer(bytes.fromhex(text)).copy()),
+    PlainSerializer(lambda array: array.tobytes().hex()),
+]
 """One number a record; written down and read back bit for bit where an audit is kept."""
 
 
@@ -167,8 +162,7 @@ class Case:
             raise FixData(
                 f"truth/ has no records of client {self.view.client!r}, so nothing is scored"
             )
-        truth = {name: joined(records, self.target) for name, records in self.truth.items()}
-        scorer: Scorer = self.question.score(replace(self, truth=truth))
+        scorer: Scorer = self.question.score(self)
         return scorer
 
     @property
@@ -177,7 +171,8 @@ class Case:
 
     @property
     def records(self) -> Records:
-        return self.truth[self.view.client]
+        """The client's, with the secret as one column."""
+        return joined(self.truth[self.view.client], self.target)
 
     def finding(self, attack: Attack, seconds: float, **scores: Any) -> Finding:
         shared = {

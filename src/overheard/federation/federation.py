@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -26,7 +28,7 @@ from overheard.errors import FixConfig
 from overheard.federation.defences import parse_defence
 from overheard.federation.defences.contract import Defence
 from overheard.federation.reading import checked, located
-from overheard.federation.server import Mean, ServerRule, WeightedMean, parse_rule
+from overheard.federation.server import Mean, ServerRule, parse_rule
 from overheard.foreign.files import read_toml
 from overheard.foreign.shown import short
 from overheard.programs.orders import Shuffle
@@ -183,6 +185,11 @@ class Training(LocalUpdate):
             raise ValueError("shuffle is about the order of mini-batches: set batch_size")
         return self
 
+    def weights(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How much each client counts in the mean; together 1."""
+        counts = sizes if self.weighting == "size" else np.ones(len(sizes))
+        return np.asarray(counts / counts.sum())
+
 
 class TargetTerms(Spec):
     """How the label enters the loss: ``(value - shift) / scale``, or the index of its class. Left
@@ -311,8 +318,8 @@ class Federation(Spec):
     scale = 12.0 }]`"""
     target: TargetTerms | None = None
     """How the label enters the loss."""
-    server: AnyRule | None = None
-    """How the next global model is made; left out, the mean of the clients that
+    server: AnyRule = Mean()
+    """How the next global model is made of the clients' mean, in which they count as
     ``training.weighting`` says. Example: `server = { rule = "momentum" }`"""
     audit: Secrets = Secrets()
     """The secrets to ask about."""
@@ -321,10 +328,6 @@ class Federation(Spec):
     defence: tuple[AnyDefence, ...] = ()
     """What clients and server do to the updates, in this order; of a recording, as they announced
     it. Example: `defence = [{ name = "clip", norm = 1.0 }]`"""
-
-    def server_rule(self) -> ServerRule:
-        """How the server makes the next global model."""
-        return self.server or (WeightedMean() if self.training.weighting == "size" else Mean())
 
     def trains(self) -> bool:
         """Whether clients train a network, so that their messages are models or gradients."""
@@ -349,7 +352,7 @@ class Federation(Spec):
         of_networks = {
             'data.scale = "clients"': self.data.scale == "clients",
             "training." + " and training.".join(sorted(given - ROUNDS)): given - ROUNDS,
-            "[server]": self.server,
+            "[server]": self.server != Mean(),
             "[property]": self.property,
         }
         if wrong := [key for key, there in of_networks.items() if there and not network]:
@@ -357,8 +360,6 @@ class Federation(Spec):
                 f"{wrong[0]} is about networks, and model {self.model.name!r} trains none: leave "
                 "it out"
             )
-        if self.server is not None and self.training.weighting != "size":
-            raise ValueError("[server] says how clients weigh; leave training.weighting out")
         return self
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.data.dataset import MOST_VALUES, Dataset, bins_of, domain_of, is_binned
+from overheard.data.dataset import MOST_VALUES, Dataset, bins_of, domain_of, is_binned, together
 from overheard.errors import FixConfig, FixData
 from overheard.federation.federation import Attribute, SoughtProperty
 from overheard.programs.records import Encoding, Records, alike, encode, positions
@@ -142,14 +142,6 @@ def apart(outsiders: Records, clients: Iterable[Records], sensitive: Iterable[st
     """Those of given strangers who agree with nobody else in everything but a secret."""
     single = _single(together(outsiders, *clients), sensitive)
     return outsiders.take(single[: len(outsiders)])
-
-
-def together(*tables: Records) -> Records:
-    """The rows of several tables, one after the other, with the columns of the first."""
-    columns = {
-        name: np.concatenate([table[name] for table in tables]) for name in tables[0].columns
-    }
-    return Records(columns)
 
 
 def _single(records: Records, sensitive: Iterable[str]) -> NDArray[np.bool_]:

@@ -1,7 +1,7 @@
 """What does the server make of a round? Rules for the next global model, as (init, update) pairs.
 
-Every rule starts from the model that averaging the clients would give. `Mean` and `WeightedMean`
-take it as it is. The others take the way from the present model to it for a gradient, and follow it
+Every rule starts from the model that averaging the clients would give. `Mean` takes
+it as it is. The others take the way from the present model to it for a gradient, and follow it
 with a memory of earlier rounds: `Momentum` is FedAvgM (Hsu, Qi and Brown 2019), `Adam` is FedAdam
 (Reddi et al. 2021, Algorithm 2). Simulator, dry runs and sweeps make their models here.
 """
@@ -28,8 +28,6 @@ class ServerRule(Spec):
     """Settings of a rule in a config's ``[server]``, and the rule."""
 
     rule: str
-    weighting: Literal["size", "equal"] = "size"
-    """How clients count in the mean: by their records, or all the same."""
 
     def init(self, parameters: int) -> State:
         """Before the first round."""
@@ -39,27 +37,11 @@ class ServerRule(Spec):
         """The next model, from the present one and the average of what the clients made of it."""
         return averaged, state
 
-    def weights(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """How much each client counts; together 1."""
-        if self.weighting == "size":
-            return np.asarray(sizes / sizes.sum())
-        return np.full(len(sizes), 1 / len(sizes))
-
 
 class Mean(ServerRule):
-    """The mean of the clients."""
+    """The mean of the clients (FedAvg)."""
 
     rule: Literal["mean"] = "mean"
-    weighting: Literal["equal"] = "equal"
-    """All clients count the same."""
-
-
-class WeightedMean(ServerRule):
-    """The mean of the clients, weighted by their records (FedAvg)."""
-
-    rule: Literal["weighted_mean"] = "weighted_mean"
-    weighting: Literal["size"] = "size"
-    """Clients count by their records."""
 
 
 class Momentum(ServerRule):
@@ -108,7 +90,7 @@ class Adam(ServerRule):
 
 
 RULES: dict[str, type[ServerRule]] = {
-    kind.model_fields["rule"].default: kind for kind in (Mean, WeightedMean, Momentum, Adam)
+    kind.model_fields["rule"].default: kind for kind in (Mean, Momentum, Adam)
 }
 
 
@@ -123,13 +105,13 @@ def aggregate(
     recipe: Recipe,
     model: Array,
     returned: Array,
-    sizes: NDArray[np.int64],
+    weights: NDArray[np.float64],
 ) -> tuple[Array, State]:
-    """The next global model, from the models or gradients (n, P) of clients with so many records.
+    """The next global model, from the models or gradients (n, P) of clients that count so much.
 
     Where clients return gradients, averaging them is one step along their mean.
     """
-    weights, mean = rule.weights(sizes), np.empty(returned.shape[1])
+    mean = np.empty(returned.shape[1])
     wide = max(1, CACHE // (16 * len(returned)))
     for begin in range(0, len(mean), wide):  # in float64, without a copy of all models
         part = slice(begin, begin + wide)

@@ -112,7 +112,7 @@ class NetworkRounds:
         self.bad = np.array([name in dishonest for name in self.names])
         start = network(self.recipe).initial(plan.config.seed, plan.config.network().initial)
         self.model = start.astype(self.recipe.wire)
-        self.rule = plan.config.server_rule()
+        self.rule = plan.config.server
         self.state = self.rule.init(len(self.model))
         self.own, self.own_state = self.model, self.state  # of the isolated client
         self.memory: dict[Any, Any] = {}  # of the defences
@@ -145,12 +145,12 @@ class NetworkRounds:
             weights = dict(zip(who, sizes.astype(float), strict=True))
             recorder.round(number, models, answers, weights)
             if not alone.all():
-                others = returned[~alone], sizes[~alone]
+                others = returned[~alone], training.weights(sizes[~alone])
                 self.model, self.state = aggregate(
                     self.rule, self.state, self.recipe, self.model, *others
                 )
             if alone.any():
-                mine = returned[alone], sizes[alone]
+                mine = returned[alone], np.ones(1)
                 self.own, self.own_state = aggregate(
                     self.rule, self.own_state, self.recipe, self.own, *mine
                 )
@@ -321,11 +321,10 @@ def _check_summing(name: str, plan: Plan, data: Shards) -> None:
             f"training.isolate sends one client a model of its own, and under {name} nobody sees "
             "what it returns; leave one of them out"
         )
-    weights = plan.config.server_rule().weights(data.sizes)
-    if weights.min() < weights.max():
+    if training.weighting == "size" and data.sizes.min() < data.sizes.max():
         raise FixConfig(
             f"{name} adds the updates unweighted, and the clients hold {data.sizes.min()} to "
-            f"{data.sizes.max()} records; set training.weighting = 'equal', or that in [server]"
+            f"{data.sizes.max()} records; set training.weighting = 'equal'"
         )
     if len(participants(clients, training.participation, 0, 0)) < 2:
         raise FixConfig(

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
-
 from overheard.evaluation import metrics
-from overheard.evaluation.baselines import (
-    Imputed,
-    algorithm3_bound,
-    best_imputation,
-    majority_share,
-)
+from overheard.evaluation.baselines import Imputed, best_imputation, majority_share
 from overheard.evaluation.scoring import Case, Posterior, Scored, Scorer
 from overheard.programs.program import Told
 from overheard.questions.question import ACCURACY, Question
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.kind import LABEL_COLUMN
 from overheard.transcript.knowledge import AttributeDomain, PublicRecords
-from overheard.transcript.target import Target
+from overheard.transcript.target import Target, joined
 from overheard.transcript.view import Attack
 
 
@@ -29,12 +21,10 @@ def score(case: Case) -> Scorer:
 
     It is asked of the records that the adversary knows: the first ones of the truth.
     """
-    client, name, everybody = case.view.client, case.target.column, case.truth
+    client, name, truth = case.view.client, case.target.column, case.truth
+    recipe, records, column = case.recipe, case.records, case.records[name]
     if PublicRecords in case.view.kinds:
-        known = len(case.view.know(PublicRecords).records)
-        inside = case.records.take(np.arange(min(known, len(case.records))))
-        case = replace(case, truth={**case.truth, client: inside})
-    recipe, truth, column = case.recipe, case.truth, case.records[name]
+        column = column[: len(case.view.know(PublicRecords).records)]
     cut: dict[str, str] = {}
     if AttributeDomain in case.view.kinds:
         domain = case.view.know(AttributeDomain)
@@ -42,13 +32,13 @@ def score(case: Case) -> Scorer:
         if domain.spread:
             cut["right_is"] = f"the right one of {len(values)} ranges: {'; '.join(ranges(domain))}"
     else:
-        values = tuple(sorted({v for r in truth.values() for v in r[name].tolist()}))
-    others = case.imputer.values(recipe, everybody, client, name, values, case.target.columns)
+        every = (joined(held, case.target)[name].tolist() for held in truth.values())
+        values = tuple(sorted({value for held in every for value in held}))
+    others = case.imputer.values(recipe, truth, client, name, values, case.target.columns)
     if others is not None:
         others = Imputed(others.hits[: len(column)], others.log2[: len(column)])
     imputed = best_imputation(case.view, others, column, values)
     free = (majority_share(column, values), None if imputed is None else imputed.hits)
-    bound = algorithm3_bound(recipe.of(client), case.records, name, values)
     own = metrics.log2_shares(column, values)
 
     def scored(attack: Attack, guess: AttributeValues, seconds: float) -> Scored:
@@ -66,10 +56,8 @@ def score(case: Case) -> Scorer:
             claimed = Posterior(guess.probabilities.max(axis=1), hits, bits, beyond)
             details["calibration_error"] = metrics.calibration_error(guess, column)
         if guess.labels is not None:
-            classes = case.records[recipe.target.column]
+            classes = records[recipe.target.column][: len(column)]
             details["label_accuracy"] = float(metrics.attribute_hits(guess.labels, classes).mean())
-        if bound is not None and attack.name == "model_based_linear":
-            details["bound"] = bound
         return case.scored_hits(attack, seconds, hits, details, claimed, free)
 
     return scored

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from overheard.data.dataset import Dataset
+from overheard.data.dataset import Dataset, together
 from overheard.data.file import NOBODYS, Reading, read_table
 from overheard.errors import FixConfig
 from overheard.federation.defences.contract import chain, told
 from overheard.federation.federation import Federation, NetworkSettings, SoughtProperty
 from overheard.federation.plan import Plan, load_data, plan, write_knowledge
 from overheard.federation.reading import HELD_OUT
-from overheard.federation.secrets import Properties, apart, holding, misbehaving, together
+from overheard.federation.secrets import Properties, apart, holding, misbehaving
 from overheard.federation.simulate import client_shards, trained_on
 from overheard.foreign.shown import visible
 from overheard.programs.recipe import Recipe
