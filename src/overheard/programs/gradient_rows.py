@@ -80,15 +80,15 @@ class Outer:
         return left.astype(float), right.astype(float), len(self.errors[0]) if self.bias else 0
 
     def columns(self, which: NDArray[np.int64]) -> Array:
-        """Some columns of the rows written out (n, len(which))."""
-        fan_in = self.inputs.shape[1]
-        weights = len(self.errors[0]) * fan_in
-        inside = which < weights
-        made = np.empty((len(self), len(which)), self.errors.dtype)
-        out, into = np.divmod(which[inside], fan_in)
-        made[:, inside] = self.errors[:, out] * self.inputs[:, into]
-        made[:, ~inside] = self.errors[:, which[~inside] - weights]
-        return made
+        """Some columns of the rows written out (n, len(which)), ``which`` ascending.
+
+        A column of all records lies together in memory, where it is gathered several times faster.
+        """
+        errors, inputs = (np.ascontiguousarray(part.T) for part in (self.errors, self.inputs))
+        weights = len(errors) * len(inputs)
+        inside = int(np.searchsorted(which, weights))
+        out, into = np.divmod(which[:inside], len(inputs))
+        return np.concatenate([errors[out] * inputs[into], errors[which[inside:] - weights]]).T
 
     def block(self, flat: Array) -> Array:
         """These parameters of a flat vector (width,) as a matrix, the biases its last column."""

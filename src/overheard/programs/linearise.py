@@ -104,6 +104,11 @@ class Encoded:
     def unknowns(self) -> int:
         return (len(self.labels) - 1) * self.records
 
+    def as_sent(self, dtype: Any) -> Encoded:
+        """The same in the precision in which clients train."""
+        inputs, labels = (part.astype(dtype, copy=False) for part in (self.inputs, self.labels))
+        return replace(self, inputs=inputs, labels=labels)
+
     def drawn(self, belief: Array, count: int, rng: np.random.Generator) -> Indices:
         """Candidates (count, n) of every record, drawn from the belief (n, K)."""
         if self.present.all():
@@ -127,8 +132,8 @@ class Encoded:
         rows = self.rows(chosen)
         picked = np.take_along_axis(chosen, rows, axis=1)
         sizes = np.full(len(chosen), self.members, dtype=np.int64)
-        inputs, labels = (part[picked, rows].astype(dtype) for part in (self.inputs, self.labels))
-        return Shards(inputs, labels, sizes)
+        here = self.as_sent(dtype)
+        return Shards(here.inputs[picked, rows], here.labels[picked, rows], sizes)
 
 
 def _drawn(belief: Array, count: int, rng: np.random.Generator) -> Indices:
@@ -201,7 +206,7 @@ class Trajectory:
         order: Indices | None = None,
         options: LinearOptions = DEFAULT,
     ) -> None:
-        self.recipe, self.sent, self.candidates = recipe, sent, candidates
+        self.recipe, self.sent, self.candidates = recipe, sent, candidates.as_sent(sent.dtype)
         self.order, self.options, self.net = order, options, network(recipe)
         self.batches = [np.arange(candidates.records)]
         self.groups = segments(recipe, candidates.members, options)
@@ -244,7 +249,7 @@ class Trajectory:
         """
         place = {int(step): j for j, group in enumerate(self.groups) for step in group}
         path = np.zeros((len(self.groups), self.sent.size))
-        slopes: list[Single] = []
+        slopes: list[list[Single]] = [[] for _ in place]
         curved, steps = not is_linear(self.recipe), len(place)
         # of each a gradient at every step is kept
         most = int(MEMORY / 8 / (4 * max(steps, 1) * self.sent.size))
@@ -253,12 +258,14 @@ class Trajectory:
         def trace(step: int, theta: Wire, slope: Wire) -> None:
             j = place[step]
             path[j] += theta.sum(axis=0) / (len(chosen) * len(self.groups[j]))
-            if curved and len(slopes) < steps:
-                slopes.append(slope[:watched].astype(np.float32))
+            if curved and sum(map(len, slopes[step])) < watched:
+                slopes[step].append(slope[:watched].astype(np.float32))
 
         visited: list[Indices] = []
         ends = self.ends(chosen, rng, trace, visited)
-        kept = np.stack(slopes) if curved else np.zeros((steps, 1, 1))
+        kept = np.zeros((steps, 1, 1))
+        if curved:
+            kept = np.stack([np.concatenate(each)[:watched] for each in slopes])
         response = responses(self.recipe, self.sent, kept)
         parts = []
         for group, theta in zip(self.groups, path, strict=True):
@@ -274,7 +281,8 @@ class Trajectory:
         """What each candidate of each record adds (n, K, R) in the coordinates ``which``; of these
         records, in ascending order."""
         asked = np.arange(self.candidates.records) if records is None else records
-        made = np.zeros((len(asked), len(self.candidates.present), len(which)), np.float32)
+        # record by record last, as the rows' columns lie in memory
+        made = np.zeros((len(self.candidates.present), len(which), len(asked)), np.float32)
         some = max(1, int(MEMORY / 64 / self.sent.size))  # records whose whole gradients are held
         private = self.recipe.private
         for part in parts:
@@ -285,14 +293,16 @@ class Trajectory:
                     x, y = (a[asked[at]].astype(np.float32) for a in (inputs, labels))
                     rows = self.net.rows(part.theta, x, y)
                     rows = rows if private is None else rows.clipped(private.clip)
-                    made[at, k] += rows.columns(which).astype(np.float32) * part.scale[which]
-        return made
+                    add = rows.columns(which).astype(np.float32).T * part.scale[which, None]
+                    made[k][:, at if len(at) < len(asked) else slice(None)] += add
+        return np.ascontiguousarray(made.transpose(2, 0, 1))
 
     def telling(self, parts: Sequence[Part], most: int, spread: Array | float = 1.0) -> Indices:
         """The coordinates in which candidates of some records differ most, in units of what else
         moves them (variances)."""
         some = np.random.default_rng(0).permutation(self.candidates.records)[:64]
-        made = self.columns(parts, np.arange(self.sent.size), np.sort(some))
+        few = parts[:: max(1, len(parts) // 3)]
+        made = self.columns(few, np.arange(self.sent.size), np.sort(some))
         apart = made[:, 1:] - made[:, :1]
         power = np.einsum("nkr,nkr->r", apart, apart, dtype=np.float64) / spread
         live = np.flatnonzero(power > 0)
@@ -500,7 +510,7 @@ def linearise(
     done = at.trained(chosen, rng)
     truth = states.of(at.candidates, chosen, done.order)
     most = coordinates(at.candidates, options)
-    spread = done.ends.astype(np.float64).var(axis=0) + rounding**2
+    spread = done.ends.var(axis=0, dtype=np.float64) + rounding**2
     which = at.telling(done.parts, most, spread)
     columns = at.columns(done.parts, which)
     points = states.points(_sizes(at, done.parts, which, states))
@@ -548,6 +558,7 @@ def _strongest(rows: Array, totals: Array, options: LinearOptions = DEFAULT) -> 
     most = int((options.operations / max(len(rows), 1)) ** 0.5)
     kept = slice(max(int(np.searchsorted(values, FLOOR**2)), len(values) - most), None)
     axes = axes[:, kept]
-    if wide:
-        axes = rows.T @ (axes / np.sqrt(values[kept]))
+    if wide:  # inner products of the rows with their own axes need no axes
+        axes = axes / np.sqrt(values[kept])
+        return inner @ axes, (totals @ rows.T) @ axes
     return rows @ axes, totals @ axes

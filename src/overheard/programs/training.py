@@ -113,7 +113,7 @@ def local_training(
     The arithmetic is done in ``start``'s precision. FedSGD returns the full-batch gradient at
     ``start`` instead of a model. ``out``: where to write them; a large array made anew costs as
     much as a step of training. ``trace(step, theta, gradient)`` sees every step before it is taken,
-    of all clients at once. ``hooks``: what defences do to the batch of every step, see
+    of some clients at once. ``hooks``: what defences do to the batch of every step, see
     `LocalStep`.
     """
     made = np.empty((len(data), start.shape[-1]), start.dtype) if out is None else out
@@ -146,7 +146,7 @@ def _descended(
     schedule = Schedule(recipe, data, rng)
     if not net.chance:
         schedule.draw_all()
-    for part in _parts(recipe, schedule, theta, whole=net.chance or trace is not None):
+    for part in _parts(recipe, schedule, theta, whole=net.chance):
         model = theta[part]
         gradient, state = net.gradient(model, rng), rule.init(model)
         batches = (schedule.one_by_one if net.chance else schedule.batches)(theta.dtype, part)
