@@ -16,6 +16,7 @@ from experiments import documentation
 
 GENERATED = {
     "attack_pages": documentation.attack_pages,
+    "commands": documentation.command_pages,
     "question_table": documentation.question_table,
 }
 

@@ -8,6 +8,7 @@ when a picture outlives its page. ``python -m experiments demo`` makes all of it
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import json
 import os
@@ -17,9 +18,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import typer.main
 
 from experiments.pages import ROOT, table
 from overheard.attacks import all_attacks, equation, is_slow, words
+from overheard.cli import app
 from overheard.errors import FixConfig
 from overheard.evaluation.record import Audit, read_audit
 from overheard.questions.question import all_questions
@@ -72,6 +77,23 @@ def attack_pages() -> str:
             if equation(attack):
                 lines += [f"    {equation(attack)}", ""]
     return "\n".join(lines)
+
+
+def command_pages(group: Any = None, above: str = "") -> str:
+    """Every command with its arguments and options, as its help says; of groups those inside."""
+    text = ""
+    for name, one in (group or typer.main.get_command(app)).commands.items():
+        if hasattr(one, "commands"):
+            text += command_pages(one, f"{name} ")
+            continue
+        text += f"## {above}{name}\n\n{inspect.cleandoc(one.help)}\n\n{one.epilog or ''}\n\n"
+        for p in one.params:
+            what = ", ".join(f"`{option}`" for option in (*p.opts, *p.secondary_opts))
+            what = what if p.param_type_name == "option" else f"`{p.human_readable_name}`"
+            default = f" Default: {p.default}." if isinstance(p.default, str) and p.default else ""
+            text += f"- {what}: {p.help}{' Required.' if p.required else ''}{default}\n"
+        text += "\n"
+    return text
 
 
 def demo_audits(folder: Path | None = None) -> list[Audit]:

@@ -5,6 +5,7 @@ What is printed, and docs/configuration.md (``--markdown``), come from the schem
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,8 +22,9 @@ HEAD = """\
 Every key of a federation's file. The same keys describe a federation for `overheard simulate`,
 `preflight` and `sweep` (its `[base]`), and one that was recorded elsewhere: `audit.toml`, which
 `overheard init` writes and `overheard audit --with` reads. A relative path starts at the folder of
-the file that names it. `overheard explain KEY` prints the same of one key or table. This page is
-made from the schema by `overheard explain --markdown`."""
+the file that names it. A line begins with the key and its default; of a key without a default it
+gives an example. What several kinds of a table share stands at the first of them. `overheard
+explain KEY` prints the same, with the least and greatest numbers allowed. This page is made from the schema by `overheard explain --markdown`."""
 
 
 def explain(
@@ -61,19 +63,31 @@ def every_key() -> list[Key]:
 
 
 def page() -> str:
-    """The reference as Markdown: a section a table, a row a key."""
-    lines, title = [HEAD], ""
+    """The reference as Markdown: a section a table, a line a key; what several kinds of a table
+    have alike stands at the first."""
+    lines, title, there = [HEAD], "", {}
     for k in every_key():
-        at = k.path.rpartition(".")[0]
+        at, _, name = k.path.rpartition(".")
         heading = f"## {f'`[{at}]`' if at else 'Top level'}{_kind(k)}"
         if heading != title:
             title, about = heading, " ".join((k.table.__doc__ or "").split())
             lines += ["", title, "", about, ""]
-            lines += ["| key | values | default | meaning | example |", "|---|---|---|---|---|"]
-        cells = [f"`{k.path.rpartition('.')[2]}`", k.values, k.default and f"`{k.default}`"]
-        cells += [" ".join([k.meaning, _only(k)]).strip(), k.example and f"`{k.example}`"]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        again = there.setdefault((k.path, k.values, k.default, k.meaning), heading) != heading
+        if k.default != f'"{_kind(k)[2:-1]}"' and not again:
+            lines.append(_line(k, name))
     return "\n".join(lines).replace("``", "`") + "\n"
+
+
+def _line(k: Key, name: str) -> str:
+    """One line of the page: the key with its default, else with an example; of words, which."""
+    words = re.findall(r'"[\w:-]+"', k.values)
+    if k.default and "required" not in k.default:
+        begin = f"`{name} = {k.default}`"
+    else:
+        begin = f"{'required' if k.default else 'e.g.' if k.example else ''} `{k.example or name}`"
+    others = ", ".join(word for word in words if word not in begin)
+    more = [f"({'or ' if words[0] in begin else ''}{others})" if others else "", _only(k)]
+    return f"- {' '.join(filter(None, [begin.strip(), *more]))}: {k.meaning}"
 
 
 def _kind(key: Key) -> str:
