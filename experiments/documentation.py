@@ -82,7 +82,8 @@ def attack_pages() -> str:
 def command_pages(group: Any = None, above: str = "") -> str:
     """Every command with its arguments and options, as its help says; of groups those inside."""
     text = ""
-    for name, one in (group or typer.main.get_command(app)).commands.items():
+    top: Any = group or typer.main.get_command(app)
+    for name, one in top.commands.items():
         if hasattr(one, "commands"):
             text += command_pages(one, f"{name} ")
             continue
@@ -127,7 +128,7 @@ def demo_table(audits: Sequence[Audit] = ()) -> str:
     return table(heads, rows)
 
 
-TABLES = {"attacks": attack_table, "questions": question_table, "demo": demo_table}
+TABLES = {"demo": demo_table}
 
 
 # ----------------------------------------------------------------------------------- the demo anew

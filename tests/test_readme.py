@@ -21,13 +21,3 @@ def test_the_example_in_python(tmp_path, monkeypatch, capsys):
     shares = [float(line.split()[2]) for line in lines]
     assert min(shares) > 0.7
     assert max(shares) > 0.99
-
-
-@pytest.mark.parametrize(
-    "name", ["exact_linear", "learned_map", "structured", "max_entropy", "candidate_decode"]
-)
-def test_attacks_named_there_exist(name):
-    from overheard.attacks import all_attacks
-
-    assert f"`{name}`" in README
-    assert name in all_attacks()

@@ -238,21 +238,22 @@ def _only(result: Result, measure: str) -> float:
     return float(value)
 
 
-def _curves(name: str, first: str, rounds: Sequence[int], last: int = 9) -> str:
-    """The share inferred correctly after so many rounds: means over seeds, and over the cases alike
-    in the ``last`` words of their names."""
+def _curves(name: str, first: str, rounds: Sequence[int], case: slice, only: str = "") -> str:
+    """The share inferred correctly after so many rounds: means over seeds, and over the cases that
+    are alike in this part of their names; ``only`` of those that end so."""
     found: dict[str, list[Result]] = {}
     for result in results(name):
-        case = ", ".join(str(result.setting["case"]).split(", ")[-last:])
-        found.setdefault(case, []).append(result)
+        named = str(result.setting["case"])
+        if named.endswith(only):
+            found.setdefault(", ".join(named.split(", ")[case]), []).append(result)
     rows = []
-    for case, runs in found.items():
+    for alike, runs in found.items():
         curves = [r.values["by rounds"] for r in runs]
         means = [[c[str(n)] for c in curves if str(n) in c] for n in rounds]
         wrong = sum(_only(r, "certain") - _only(r, "certain_right") for r in runs)
         sure = f"{fmean(_only(r, 'certain') / _only(r, 'n') for r in runs):.0%}, {wrong:.0f} wrong"
         free = [f"{fmean(_only(r, m) for r in runs):.3f}" for m in ("imputation", "majority")]
-        rows.append([case, *(f"{fmean(m):.3f}" if m else "" for m in means), sure, *free])
+        rows.append([alike, *(f"{fmean(m):.3f}" if m else "" for m in means), sure, *free])
     heads = [first, *(f"{n} observed" for n in rounds), "known beyond 99% at the end"]
     return table([*heads, "imputation", "majority"], rows)
 
@@ -289,8 +290,8 @@ def defended_table(program: str) -> str:
 
 
 TABLES = {
-    "newton": partial(_curves, "accuracy-newton", "attribute", (1, 2, 5, 7), 1),
-    "trees": partial(_curves, "accuracy-trees", "trees", (1, 2, 5, 20, 51)),
+    "newton": partial(_curves, "accuracy-newton", "attribute", (1, 2, 5, 7), slice(1, 2)),
+    "trees": partial(_curves, "accuracy-trees", "records", (1, 2, 5, 20, 51), slice(3), "depth 6"),
     "released": released_table,
     **{f"defended {program}": partial(defended_table, program) for program in SWEEPS},
 }

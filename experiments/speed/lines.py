@@ -90,7 +90,7 @@ def growth_table() -> str:
         here = [r.values for r in results("speed-growth") if r.setting["curve"] == curve.name]
         here = sorted((v for v in here if v["size"] in curve.points), key=lambda v: v["size"])
         if len(here) < len(curve.points):
-            rows.append([curve.what, curve.axis, "not run", "", "", ""])
+            rows.append([curve.what, f"{curve.axis}: not run", "", ""])
             continue
         sizes = [v["size"] for v in here]
         expected = {"cpu": curve.time, "extra_mb": curve.memory}
@@ -99,9 +99,8 @@ def growth_table() -> str:
             f"{found[name]:.2f} ({'≤' if found[name] <= most + SLACK else '**not** ≤'} {most:g})"
             for name, most in expected.items()
         ]
-        peak = f"{max(v['peak_mb'] for v in here) / 1024:.2f} GB"
-        rows.append([curve.what, curve.axis, f"{sizes[0]:,} to {sizes[-1]:,}", *told, peak])
-    return table(["what", "against", "from - to", "time", "memory", "peak"], rows)
+        rows.append([curve.what, f"{curve.axis}, {sizes[0]:,} to {sizes[-1]:,}", *told])
+    return table(["what", "against", "time", "memory"], rows)
 
 
 TABLES = {"speeds": speed_table, "growth": growth_table}

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 HEAD = """\
 # Configuration
 
-Every key of a federation's file. The same keys describe a federation for `overheard simulate`,
-`preflight` and `sweep` (its `[base]`), and one that was recorded elsewhere: `audit.toml`, which
-`overheard init` writes and `overheard audit --with` reads. A relative path starts at the folder of
-the file that names it. A line begins with the key and its default; of a key without a default it
-gives an example. What several kinds of a table share stands at the first of them. `overheard
-explain KEY` prints the same, with the least and greatest numbers allowed. This page is made from the schema by `overheard explain --markdown`."""
+The keys of a federation's file, for `overheard simulate`, `preflight`, `sweep` (its `[base]`), and of
+`audit.toml`, which `overheard init` writes and `overheard audit --with` reads. A relative path starts
+at the folder of the file that names it. A line begins with the key and its default, or with an
+*example* where it has none (†: of simulations only, ‡: of recordings only). What several kinds of
+a table share stands at the first. `overheard explain KEY` prints the same, with the numbers allowed;
+`overheard explain --markdown` prints this page."""
 
 
 def explain(
@@ -80,14 +80,15 @@ def page() -> str:
 
 def _line(k: Key, name: str) -> str:
     """One line of the page: the key with its default, else with an example; of words, which."""
-    words = re.findall(r'"[\w:-]+"', k.values)
     if k.default and "required" not in k.default:
         begin = f"`{name} = {k.default}`"
     else:
-        begin = f"{'required' if k.default else 'e.g.' if k.example else ''} `{k.example or name}`"
-    others = ", ".join(word for word in words if word not in begin)
-    more = [f"({'or ' if words[0] in begin else ''}{others})" if others else "", _only(k)]
-    return f"- {' '.join(filter(None, [begin.strip(), *more]))}: {k.meaning}"
+        begin = f"*`{k.example or name}`*" + (" **required**" if k.default else "")
+    words = re.findall(r'"[\w:-]+"', k.values)
+    others = [word for word in words if word not in begin and word.strip('"') not in k.meaning]
+    more = f" ({'or ' if words[0] in begin else ''}{', '.join(others)})" if others else ""
+    mark = {"simulations": "†", "recordings": "‡"}.get(_only(k).strip("(").split(" ")[0], "")
+    return f"- {begin}{mark}{more}: {k.meaning}"
 
 
 def _kind(key: Key) -> str:
