@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 HEAD = """\
 # Configuration
 
-The keys of a federation's file, for `overheard simulate`, `preflight`, `sweep` (its `[base]`), and of
-`audit.toml`, which `overheard init` writes and `overheard audit --with` reads. A relative path starts
-at the folder of the file that names it. A line begins with the key and its default, or with an
-*example* where it has none (†: of simulations only, ‡: of recordings only). What several kinds of
-a table share stands at the first. `overheard explain KEY` prints the same, with the numbers allowed;
-`overheard explain --markdown` prints this page."""
+The keys of a federation's file, for `overheard simulate`, `preflight`, `sweep` (its `[base]`), and
+of `audit.toml`, which `overheard init` writes and `overheard audit --with` reads. A relative path
+starts at the folder of the file that names it. A line begins with the key and its default, or with
+an *example* where it has none (†: of simulations only, ‡: of recordings only). What several kinds
+of a table share stands at the first. `overheard explain KEY` prints the same, with the numbers
+allowed; `overheard explain --markdown` prints this page."""
 
 
 def explain(
@@ -65,7 +65,8 @@ def every_key() -> list[Key]:
 def page() -> str:
     """The reference as Markdown: a section a table, a line a key; what several kinds of a table
     have alike stands at the first."""
-    lines, title, there = [HEAD], "", {}
+    lines, title = [HEAD], ""
+    there: dict[tuple[str, ...], str] = {}
     for k in every_key():
         at, _, name = k.path.rpartition(".")
         heading = f"## {f'`[{at}]`' if at else 'Top level'}{_kind(k)}"
