@@ -70,8 +70,8 @@ def recipe_table() -> str:
                 inside = f" {name.removesuffix('/audit')}" if "/" in name else ""
                 low, high = (f"{100 * end:.0f}" for end in one["interval"])
                 right = f"{100 * one['value']:.0f}% ({low}–{high}) of {one['n']}"
-                found = (right, f"{100 * one['majority']:.0f}%")
-                lines.append([recipe, f"`{folder}`{inside}, {how}", *found])
+                majority = f"{100 * one['majority']:.0f}%"
+                lines.append([recipe, f"`{folder}`{inside}, {how}", right, majority])
     return table(["recipe", "run", "inferred correctly", "majority"], lines)
 
 
