@@ -15,7 +15,9 @@ import overheard
 from experiments import documentation
 
 GENERATED = {
+    "attack_table": documentation.attack_table,
     "attack_pages": documentation.attack_pages,
+    "commands": documentation.command_pages,
     "question_table": documentation.question_table,
 }
 

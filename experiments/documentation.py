@@ -8,20 +8,28 @@ when a picture outlives its page. ``python -m experiments demo`` makes all of it
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import json
 import os
+import re
 import shutil
 import subprocess  # nosec B404
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import typer.main
 
 from experiments.pages import ROOT, table
 from overheard.attacks import all_attacks, equation, is_slow, words
+from overheard.cli import app
+from overheard.cli.explain import every_key, kind_of, only
 from overheard.errors import FixConfig
 from overheard.evaluation.record import Audit, read_audit
+from overheard.federation.reading import Key
 from overheard.questions.question import all_questions
 from overheard.report import render
 from overheard.report import words as words_of
@@ -31,16 +39,6 @@ ASSETS = ROOT / "docs" / "assets" / "demo"
 NAMES = ("linear", "network")
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 QUESTIONS = {asked.name: asked.asks for asked in all_questions().values()}
-SHORT = {
-    "individual messages": "messages",
-    "what clients do": "program",
-    "public records": "records",
-    "attribute domain": "values",
-    "attribute prior": "shares",
-    "auxiliary data": "elsewhere",
-    "candidate pool": "pool",
-    "sums of messages": "sums",
-}
 
 
 def attack_table() -> str:
@@ -49,7 +47,7 @@ def attack_table() -> str:
     for name, attack in sorted(
         all_attacks().items(), key=lambda item: (list(QUESTIONS).index(item[1].question), item[0])
     ):
-        needs = ", ".join(SHORT.get(kind, kind) for kind in sorted(k.name for k in attack.needs))
+        needs = ", ".join(sorted(kind.name for kind in attack.needs))
         paper = {"overheard": "ours", "baseline": "a guess"}.get(attack.paper, attack.paper)
         rows.append((attack.question, f"`{name}`", needs, paper))
     return table(["question", "attack", "knows", "from"], rows)
@@ -72,6 +70,51 @@ def attack_pages() -> str:
             if equation(attack):
                 lines += [f"    {equation(attack)}", ""]
     return "\n".join(lines)
+
+
+def command_pages(group: Any = None, above: str = "") -> str:
+    """Every command with its arguments and options, as its help says; of groups those inside."""
+    text = ""
+    top: Any = group or typer.main.get_command(app)
+    for name, one in top.commands.items():
+        if hasattr(one, "commands"):
+            text += command_pages(one, f"{name} ")
+            continue
+        text += f"## {above}{name}\n\n{inspect.cleandoc(one.help)}\n\n{one.epilog or ''}\n\n"
+        for p in one.params:
+            what = ", ".join(f"`{option}`" for option in (*p.opts, *p.secondary_opts))
+            what = what if p.param_type_name == "option" else f"`{p.human_readable_name}`"
+            text += f"- {what}: {p.help}{' Required.' if p.required else ''}\n"
+        text += "\n"
+    return text
+
+
+def configuration() -> str:
+    """The reference as Markdown: a section a table, a line a key; what several kinds of a table
+    have alike stands at the first."""
+    lines, there = [""], dict[tuple[str, ...], str]()
+    for k in every_key():
+        at, _, name = k.path.rpartition(".")
+        heading = f"## {f'`[{at}]`' if at else 'Top level'}{kind_of(k)}"
+        if heading not in lines:
+            lines += ["", heading, "", " ".join((k.table.__doc__ or "").split()), ""]
+        again = there.setdefault((k.path, k.values, k.default, k.meaning), heading) != heading
+        if k.default != f'"{kind_of(k)[2:-1]}"' and not again:
+            lines.append(_key_line(k, name))
+    return "\n".join(lines[2:]).replace("``", "`")
+
+
+def _key_line(k: Key, name: str) -> str:
+    """One line of the page: the key with its default, else with an example; of words, which."""
+    if k.default and "required" not in k.default:
+        begin = f"`{name} = {k.default}`"
+    else:
+        begin = f"*`{k.example or name}`*" + (" **required**" if k.default else "")
+    words = re.findall(r'"[\w:-]+"', k.values)
+    others = [word for word in words if word not in begin and word.strip('"') not in k.meaning]
+    more = f" ({'or ' if words[0] in begin else ''}{', '.join(others)})" if others else ""
+    mark = {"simulations": "†", "recordings": "‡"}.get(only(k).strip("(").split(" ")[0], "")
+    return f"- {begin}{mark}{more}: {k.meaning}"
 
 
 def demo_audits(folder: Path | None = None) -> list[Audit]:
@@ -105,7 +148,7 @@ def demo_table(audits: Sequence[Audit] = ()) -> str:
     return table(heads, rows)
 
 
-TABLES = {"attacks": attack_table, "questions": question_table, "demo": demo_table}
+TABLES = {"demo": demo_table, "configuration": configuration}
 
 
 # ----------------------------------------------------------------------------------- the demo anew

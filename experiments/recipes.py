@@ -1,4 +1,4 @@
-"""What was found of every recipe: the table of docs/recipes.md.
+"""What was found of every recipe: the table of docs/your-federation.md.
 
 ``python -m experiments.recipes RECIPE OUT`` writes down what `run.sh OUT` found, as
 examples/recipes/RECIPE/expected.json, from which the table is made. Tests hold new
@@ -10,45 +10,29 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments.pages import ROOT, table
 
 RECIPES = ROOT / "examples" / "recipes"
 
 
-class Row(NamedTuple):
-    """A recipe, its folders (none: not yet), what may be asked of it, and what is to be known."""
+ROWS = {
+    "small CNN, SGD with momentum, batches of 32": ("cnn", "hello_pt"),
+    "tabular network, Adam, batches of 32, scaled by each client": ("tabular",),
+    "network with LayerNorm, Adam, batches of 32": ("norm",),
+    "XGBoost, bagging and cyclic": ("boosted_trees",),
+    "frozen backbone, trained head, Adam": ("frozen",),
+    "scikit-learn's SGDClassifier": ("sgd_classifier",),
+    "GLM by Newton's method": ("newton",),
+    "ridge regression, scikit-learn's SGDRegressor": ("ridge",),
+    "Kaplan and Meier's curve from counts": ("survival",),
+    "statistics of single columns": ("column_statistics",),
+    "network under secure aggregation (SecAgg+)": ("secure_sum",),
+    "network with clipped updates and central DP": ("clipped",),
+}
+"""What was run, and the folders that it is in."""
 
-    recipe: str
-    folders: tuple[str, ...]
-    asked: str
-    known: str
-
-
-ALL = "attribute"
-ROWS = (
-    Row("small CNN, SGD with momentum, batches of 32", ("cnn", "hello_pt"), ALL, ""),
-    Row("tabular network, Adam, batches of 32, scaled by each client", ("tabular",), ALL, ""),
-    Row("network with LayerNorm, Adam, batches of 32", ("norm",), ALL,
-        "BatchNorm: its running means are left out; decoded of full batches"),
-    Row("U-Net-like segmentation", (), "", "later"),
-    Row("XGBoost, bagging and cyclic", ("boosted_trees",), ALL,
-        "cyclic: by the order of the sites, which the server draws, more or less"),
-    Row("LoRA on a small transformer, AdamW", (), "", "later"),
-    Row("frozen backbone, trained head, Adam", ("frozen",), ALL,
-        "the backbone's weights come from the app's own code"),
-    Row("scikit-learn's SGDClassifier", ("sgd_classifier",), f"{ALL}, local model", ""),
-    Row("GLM by Newton's method", ("newton",), ALL, ""),
-    Row("ridge regression, scikit-learn's SGDRegressor", ("ridge",), f"{ALL}, local model", ""),
-    Row("Kaplan and Meier's curve from counts; statistics", ("survival", "column_statistics"), ALL,
-        "of a column by itself one learns how many, and not who"),
-    Row("network under secure aggregation (SecAgg+)", ("secure_sum",), ALL,
-        "of the sum; sites of equal size"),
-    Row("network with clipped updates and central DP", ("clipped",), ALL,
-        "the clipping norm is stated in audit.toml"),
-    Row("vertical", (), "", "later"),
-)  # fmt: skip
 FRAMEWORKS = {"flower.py": "Flower", "job.py": "FLARE", "loop.py": "plain loop"}
 
 
@@ -76,23 +60,19 @@ def figures(out: Path) -> dict[str, Any]:
 
 
 def recipe_table() -> str:
-    """Every recipe, and what its runs found."""
+    """Every recipe that was run, and what its runs found."""
     lines = []
-    for number, row in enumerate(ROWS, 1):
-        cells = [str(number), row.recipe, "", row.asked, "", "", row.known]
-        if not row.folders:
-            lines.append(cells)
-        for folder in row.folders:
+    for recipe, folders in ROWS.items():
+        for folder in folders:
             run = (RECIPES / folder / "run.sh").read_text("utf-8")
             how = next(words for file, words in FRAMEWORKS.items() if file in run)
             for name, one in json.loads((RECIPES / folder / "expected.json").read_text()).items():
                 inside = f" {name.removesuffix('/audit')}" if "/" in name else ""
                 low, high = (f"{100 * end:.0f}" for end in one["interval"])
                 right = f"{100 * one['value']:.0f}% ({low}–{high}) of {one['n']}"
-                found = (right, f"{100 * one['majority']:.0f}%")
-                ran = f"`{folder}`{inside}, {how}"
-                lines.append([*cells[:2], ran, row.asked, *found, row.known])
-    return table(["", "recipe", "run", "ask", "right", "commonest value", "remarks"], lines)
+                majority = f"{100 * one['majority']:.0f}%"
+                lines.append([recipe, f"`{folder}`{inside}, {how}", right, majority])
+    return table(["recipe", "run", "inferred correctly", "majority"], lines)
 
 
 TABLES = {"recipes": recipe_table}

@@ -1,12 +1,12 @@
 """What do Newton steps, released tables and boosted trees give away, and what helps against that?
 
 RAND (comes with the package) and Adult (needs the data); who listens knows everything of the
-people but one attribute. The tables of docs/statistics.md and docs/trees.md are made from these.
+people but one attribute. The tables of docs/tables-and-trees.md are made from these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import combinations, product
 from statistics import fmean, stdev
@@ -222,9 +222,9 @@ def _settings() -> list[Cell]:
 
 
 EXPERIMENTS = (
-    experiment("newton", "an attribute from Newton steps, by messages heard", STEPS, (0,)),
+    experiment("newton", "an attribute from Newton steps, by messages observed", STEPS, (0,)),
     experiment("tables", "an attribute from released tables", TABLES_OF, (0,)),
-    experiment("trees", "an attribute from boosted trees, by rounds heard", BOOSTED),
+    experiment("trees", "an attribute from boosted trees, by rounds observed", BOOSTED),
     Experiment("accuracy-defences", "what helps where no network is trained", _tried, _settings),
 )
 
@@ -238,41 +238,34 @@ def _only(result: Result, measure: str) -> float:
     return float(value)
 
 
-def _curves(name: str, first: str) -> str:
-    """What is guessed right after so many rounds, means over seeds."""
+def _curves(name: str, first: str, rounds: Sequence[int], case: slice, only: str = "") -> str:
+    """The share inferred correctly after so many rounds: means over seeds, and over the cases that
+    are alike in this part of their names; ``only`` of those that end so."""
     found: dict[str, list[Result]] = {}
     for result in results(name):
-        found.setdefault(str(result.setting["case"]), []).append(result)
-    rounds = sorted(
-        {int(n) for runs in found.values() for r in runs for n in r.values["by rounds"]}
-    )
+        named = str(result.setting["case"])
+        if named.endswith(only):
+            found.setdefault(", ".join(named.split(", ")[case]), []).append(result)
     rows = []
-    for case, runs in found.items():
+    for alike, runs in found.items():
         curves = [r.values["by rounds"] for r in runs]
         means = [[c[str(n)] for c in curves if str(n) in c] for n in rounds]
         wrong = sum(_only(r, "certain") - _only(r, "certain_right") for r in runs)
         sure = f"{fmean(_only(r, 'certain') / _only(r, 'n') for r in runs):.0%}, {wrong:.0f} wrong"
         free = [f"{fmean(_only(r, m) for r in runs):.3f}" for m in ("imputation", "majority")]
-        rows.append([case, *(f"{fmean(m):.3f}" if m else "" for m in means), sure, *free])
-    heads = [first, *(f"{n} heard" for n in rounds), "certain at the end", "imputation"]
-    return table([*heads, "commonest value"], rows)
+        rows.append([alike, *(f"{fmean(m):.3f}" if m else "" for m in means), sure, *free])
+    heads = [first, *(f"{n} observed" for n in rounds), "known beyond 99% at the end"]
+    return table([*heads, "imputation", "majority"], rows)
 
 
 def released_table() -> str:
-    """Every release: what is guessed right, and how many people are proven."""
+    """Every release: how many people's values are proven."""
     found = {str(r.setting["case"]): r for r in results("accuracy-tables")}
 
-    def row(words: str, name: str, said: Callable[[Result], str]) -> list[str]:
-        mine = (found.get(f"{name}; {column}") for column in ATTRIBUTES)
-        return [words, *("" if r is None else said(r) for r in mine)]
+    def proven(name: str, column: str) -> str:
+        return f"{sum(found[f'{name}; {column}'].values['proven'].values()):,}"
 
-    def learned(r: Result) -> str:
-        return f"{_only(r, 'value'):.3f}, proven {sum(r.values['proven'].values()):,}"
-
-    first = next(iter(RELEASES))
-    rows = [row(name, name, learned) for name in RELEASES]
-    for words, measure in (("the commonest value", "majority"), ("imputation", "imputation")):
-        rows.append(row(words, first, lambda r, m=measure: f"{_only(r, m):.3f}"))  # type: ignore[misc]
+    rows = [[name, *(proven(name, column) for column in ATTRIBUTES)] for name in RELEASES]
     return table(("released, once", *(f"`{a}`" for a in ATTRIBUTES)), rows)
 
 
@@ -297,8 +290,8 @@ def defended_table(program: str) -> str:
 
 
 TABLES = {
-    "newton": partial(_curves, "accuracy-newton", "site and attribute"),
-    "trees": partial(_curves, "accuracy-trees", "trees"),
+    "newton": partial(_curves, "accuracy-newton", "attribute", (1, 2, 5, 7), slice(1, 2)),
+    "trees": partial(_curves, "accuracy-trees", "records", (1, 2, 5, 20, 51), slice(3), "depth 6"),
     "released": released_table,
     **{f"defended {program}": partial(defended_table, program) for program in SWEEPS},
 }

@@ -1,4 +1,4 @@
-"""What is promised, by which experiment it is tried, and what came of it: docs/reliability.md."""
+"""What is promised, by which experiment it is tried, and what came of it: docs/evidence.md."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def promise_table() -> str:
     rows = []
     for one in (p for module in modules() for p in getattr(module, "PROMISES", ())):
         found, cells = results(one.experiment), len(experiments()[one.experiment].cells())
-        command = f"`python -m experiments run {one.experiment}`"
         if not found:
-            rows.append([one.must, command, "not run since it was written anew", ""])
+            rows.append([one.must, f"`{one.experiment}`", "not run since it was written anew"])
             continue
         part = "" if len(found) >= cells else f" ({len(found)} of {cells} cells)"
         came = f"{total(found, 'trials'):,} trials{part}: {one.came(found)}"
-        rows.append([one.must, command, came, max((r.date, r.commit) for r in found)[1]])
-    return table(["what must hold", "command", "what came of it", "measured at"], rows)
+        commit = max((r.date, r.commit) for r in found)[1][:8]
+        rows.append([one.must, f"`{one.experiment}`", f"{came} (at {commit})"])
+    return table(["what must hold", "command", "what came of it"], rows)
 
 
 TABLES = {"promises": promise_table}

@@ -58,11 +58,11 @@ EXPERIMENTS = (
 
 
 def speed_table() -> str:
-    """Every comparison: ratio with spread, goal, what is possible, memory."""
+    """Every comparison: ratio with spread, and goal."""
     there = [r for r in results("speed") if r.setting["sizes"] == "full"]
     mine = {name: [r for r in there if r.setting["line"] == name] for name in LINES}
     rows = [_line(line, mine[name]) for name, line in LINES.items()]
-    heads = ["what", "opponent", "times faster (spread)", "goal", "possible", "peak MB", "met"]
+    heads = ["what", "alternative", "times faster (spread)", "goal"]
     commits = sorted({r.commit for r in there if r.commit})
     return table(heads, rows) + f"\n\nMeasured in turn, at {', '.join(commits)}."
 
@@ -72,16 +72,11 @@ def _line(line: Comparison, found: Sequence[Result]) -> list[str]:
     goal = f"≥ {line.goal:,g}" if line.goal else ""
     if not values:
         why = next((r.values["skipped"] for r in found), "not yet")
-        return [line.what, line.theirs.name, f"not run: {why}", goal, "", "", ""]
+        return [line.what, line.theirs.name, f"not run: {why}", goal]
     ratios = [v["ratio"] for v in values]
     spread = f"{_times(median(ratios))} ({_times(min(ratios))} - {_times(max(ratios))})"
-    possible = [v["possible"] for v in values if v["possible"]]
-    memory = " / ".join(f"{max(v[k] for v in values):.0f}" for k in ("ours_mb", "theirs_mb"))
     met = median(ratios) >= line.goal and all(v["holds"] for v in values)
-    return [
-        line.what, line.theirs.name, spread, goal, _times(median(possible)) if possible else "",
-        memory, ("yes" if met else "**no**") if line.goal else "",
-    ]  # fmt: skip
+    return [line.what, line.theirs.name, spread, goal + ("" if met or not goal else " **missed**")]
 
 
 def _times(ratio: float) -> str:
@@ -95,7 +90,7 @@ def growth_table() -> str:
         here = [r.values for r in results("speed-growth") if r.setting["curve"] == curve.name]
         here = sorted((v for v in here if v["size"] in curve.points), key=lambda v: v["size"])
         if len(here) < len(curve.points):
-            rows.append([curve.what, curve.axis, "not run", "", "", ""])
+            rows.append([curve.what, f"{curve.axis}: not run", "", ""])
             continue
         sizes = [v["size"] for v in here]
         expected = {"cpu": curve.time, "extra_mb": curve.memory}
@@ -104,9 +99,8 @@ def growth_table() -> str:
             f"{found[name]:.2f} ({'≤' if found[name] <= most + SLACK else '**not** ≤'} {most:g})"
             for name, most in expected.items()
         ]
-        peak = f"{max(v['peak_mb'] for v in here) / 1024:.2f} GB"
-        rows.append([curve.what, curve.axis, f"{sizes[0]:,} to {sizes[-1]:,}", *told, peak])
-    return table(["what", "against", "from - to", "time", "memory", "peak"], rows)
+        rows.append([curve.what, f"{curve.axis}, {sizes[0]:,} to {sizes[-1]:,}", *told])
+    return table(["what", "against", "time", "memory"], rows)
 
 
 TABLES = {"speeds": speed_table, "growth": growth_table}

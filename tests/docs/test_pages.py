@@ -213,7 +213,7 @@ def test_pictures_and_links_to_files_exist() -> None:
 
 def test_the_workflow_in_the_docs_is_yaml_with_known_commands() -> None:
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
-    (block,) = [b for b in blocks("docs/compare.md") if b.language == "yaml"]
+    (block,) = [b for b in blocks("docs/choose-a-defence.md") if b.language == "yaml"]
     steps = yaml.safe_load(block.body)["jobs"]["audit"]["steps"]
     ours = [shlex.split(s["run"]) for s in steps if s.get("run", "").startswith("overheard")]
     assert len(ours) == 4

@@ -124,12 +124,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_config(tmp_path / "binary.toml")
 
 
-def test_the_reference_is_what_the_schema_says() -> None:
-    """Made by ``overheard explain --markdown > docs/configuration.md``."""
-    there = Path(__file__).parents[2] / "docs" / "configuration.md"
-    assert there.read_text(encoding="utf-8") == explain.page()
-
-
 def test_every_key_says_what_it_means_and_has_an_example_that_is_valid() -> None:
     for key in explain.every_key():
         name = key.path.rpartition(".")[2]

@@ -1,6 +1,6 @@
 """``overheard explain``: every key of a federation's file, its values, default and meaning.
 
-What is printed, and docs/configuration.md (``--markdown``), come from the schema itself.
+What is printed, and docs/configuration.md, come from the schema itself.
 """
 
 from __future__ import annotations
@@ -15,36 +15,23 @@ from overheard.errors import FixConfig
 if TYPE_CHECKING:
     from overheard.federation.reading import Key
 
-HEAD = """\
-# Configuration
-
-Every key of a federation's file. The same keys describe a federation for `overheard simulate`,
-`preflight` and `sweep` (its `[base]`), and one that was recorded elsewhere: `audit.toml`, which
-`overheard init` writes and `overheard audit --with` reads. A relative path starts at the folder of
-the file that names it. `overheard explain KEY` prints the same of one key or table. This page is
-made from the schema by `overheard explain --markdown`."""
-
 
 def explain(
     key: Annotated[str, typer.Argument(help="A key or a table; default: all of them.")] = "",
-    markdown: Annotated[bool, typer.Option(help="All of them, as a page.")] = False,
 ) -> None:
     """Say what a key of a federation's file means."""
     from overheard.transcript.threat import nearest
 
-    if markdown:
-        typer.echo(page(), nl=False)
-        return
     known = every_key()
     found = [k for k in known if f".{k.path}.".endswith(f".{key}.") or k.path.startswith(f"{key}.")]
     if not found:
         names = {part for k in known for part in (k.path, k.path.rpartition(".")[2])}
         raise FixConfig(f"no key {key!r}; {nearest(key, sorted(names), 0.6)}")
     for k in found:
-        facts = [k.values, k.default and f"default {k.default}", _only(k)]
-        terminal.say(f"{k.path}{_kind(k)}: {'; '.join(filter(None, facts))}")
+        facts = [k.values, k.default and f"default {k.default}", only(k)]
+        terminal.say(f"{k.path}{kind_of(k)}: {'; '.join(filter(None, facts))}")
         terminal.say(*(f"    {line}" for line in (k.meaning, k.example) if line))
-    terminal.emit({"keys": {k.path + _kind(k): k.meaning for k in found}})
+    terminal.emit({"keys": {k.path + kind_of(k): k.meaning for k in found}})
 
 
 def every_key() -> list[Key]:
@@ -60,30 +47,14 @@ def every_key() -> list[Key]:
     return keys(Federation, kinds)  # type: ignore[arg-type]
 
 
-def page() -> str:
-    """The reference as Markdown: a section a table, a row a key."""
-    lines, title = [HEAD], ""
-    for k in every_key():
-        at = k.path.rpartition(".")[0]
-        heading = f"## {f'`[{at}]`' if at else 'Top level'}{_kind(k)}"
-        if heading != title:
-            title, about = heading, " ".join((k.table.__doc__ or "").split())
-            lines += ["", title, "", about, ""]
-            lines += ["| key | values | default | meaning | example |", "|---|---|---|---|---|"]
-        cells = [f"`{k.path.rpartition('.')[2]}`", k.values, k.default and f"`{k.default}`"]
-        cells += [" ".join([k.meaning, _only(k)]).strip(), k.example and f"`{k.example}`"]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines).replace("``", "`") + "\n"
-
-
-def _kind(key: Key) -> str:
+def kind_of(key: Key) -> str:
     """Which of several kinds of a table has it."""
     fields = key.table.model_fields
     named = next((fields[n].default for n in ("name", "rule", "block") if n in fields), None)
     return f" ({named})" if isinstance(named, str) else ""
 
 
-def _only(key: Key) -> str:
+def only(key: Key) -> str:
     from overheard.federation.federation import OF_RECORDINGS, OF_SIMULATIONS
 
     if key.path in (*OF_SIMULATIONS, *OF_RECORDINGS):

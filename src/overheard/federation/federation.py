@@ -87,15 +87,14 @@ class Data(Spec):
     """Of CSV: what separates columns; left out, looked for in the first line. Example:
     `separator = ";"`"""
     scale: Literal["records", "recorded", "clients", "none"] = "records"
-    """How numbers enter the model: measured from the mean of all clients' records in units of their
-    standard deviation, which the recipe then publishes ("recorded": of those clients alone that a
-    recording knows); with "clients" from each client's own mean in its own units, which the
-    adversary knows of its client; with "none" as they stand."""
+    """How numbers enter the model: standardised over all clients' records ("recorded": over those
+    in the recording), which publishes mean and standard deviation; by "clients" over each client's
+    own; by "none" as they are."""
     every: bool = False
     """Scale columns of zeros and ones, and secrets of two numbers, too."""
     text: Literal["one_hot", "codes"] = "one_hot"
-    """A text is one input for each value, or by "codes" one input: its place among the values in
-    their order (with ``scale = "clients"`` among its client's own)."""
+    """A text is one input for each value, or by "codes" one input: its place among the sorted
+    values (with ``scale = "clients"``, of its client)."""
     held_out: HeldOut | None = None
     """What every client keeps for tests and does not train on. Example: `held_out = { share = 0.2
     }`"""
@@ -151,8 +150,8 @@ class NetworkSettings(Spec):
 
 
 class Training(LocalUpdate):
-    """What a client does in a round and, of a simulation, how the rounds go. Of a program that
-    trains no network: ``rounds`` and ``participation`` alone."""
+    """What a client does in a round. Of a program that trains no network: ``rounds`` and
+    ``participation`` alone."""
 
     loss: Loss | None = None
     """"squared_error", "cross_entropy", "binary_cross_entropy" (of a model that ends in a sigmoid),
@@ -232,13 +231,13 @@ class Secrets(Spec):
     """How many records are kept out of every client and given, with their labels, to the adversary
     who asks about labels."""
     membership: int = Field(default=0, ge=0)
-    """How many records are kept out of every client and mixed, as outsiders, into the pool of
-    candidates of each client: who is the client's?"""
+    """How many records are kept out of every client and mixed, as outsiders, into each client's
+    candidate pool."""
     coverage: float = Field(default=1.0, gt=0, le=1)
     """The share of each client's records that the adversary who asks about an attribute knows."""
     strangers: str = ""
     """A table of people who are no client's, or "held out": those whom the clients kept for tests.
-    Each client's records are mixed with them, and asked is who is the client's. Example: `strangers
+    Membership inference then asks who is the client's. Example: `strangers
     = "others.csv"`"""
     also_fits: tuple[str, ...] = ()
     """Other descriptions, in words, that explain the messages as well; the report notes them.
@@ -313,8 +312,8 @@ class Federation(Spec):
     training: Training = Training()
     """What a client does in a round, and how the rounds go."""
     encoding: Annotated[tuple[Block, ...], BeforeValidator(_blocks)] = ()
-    """How a record becomes the model's inputs, in their order; left out, as [data] says. A block
-    with ``values`` is one input for each. Example: `encoding = [{ column = "age", shift = 40.0,
+    """How a record becomes the model's inputs, in order; left out, as [data] says. Example:
+    `encoding = [{ column = "age", shift = 40.0,
     scale = 12.0 }]`"""
     target: TargetTerms | None = None
     """How the label enters the loss."""

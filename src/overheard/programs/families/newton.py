@@ -86,7 +86,7 @@ class NewtonSettings(SummedSettings):
     likelihood: Literal["linear", "logistic", "poisson", "gamma"] = "logistic"
     """Of the labels."""
     ridge: float = Field(default=0.0, ge=0)
-    """Half of it times the squared coefficients is added to the loss by the server."""
+    """Half of it times the squared coefficients is added to the loss."""
     intercept: bool | Literal["first"] = True
     """An intercept after the inputs, before them ("first"), or none."""
     step: float = Field(default=1.0, gt=0, le=1)
