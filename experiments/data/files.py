@@ -21,9 +21,9 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -81,10 +81,11 @@ class Package:
 class FileSource(Source):
     """``files``: those that it needs, relative to the place ("adult/adult.data"), and the other
     sets that would do instead, best first; ``remedy`` says how to get them, ``package`` where a
-    registry has them."""
+    registry has them; ``sha256``: of files that are the user's own copies, as results had them."""
 
     files: Sequence[Sequence[str]] = ()
     remedy: str = ""
+    sha256: Mapping[str, str] = field(default_factory=dict)
     package: Package | None = None
 
     @property

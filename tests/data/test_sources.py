@@ -23,11 +23,12 @@ from experiments.data import (
     cifar10,
     fashion,
     flights,
+    hs3d,
     leaf_synthetic,
     location30,
     mnist,
     purchase100,
-    splice,
+    salary,
     wages,
 )
 from overheard.data.source import load
@@ -41,9 +42,22 @@ LOCATIONS = "".join(
     f'"{1 + i % location30.CLASSES}",{",".join(row)}\n'
     for i, row in enumerate(RNG.integers(0, 2, (90, location30.COLUMNS)).astype(str))
 )
-SEQUENCES = "".join(
-    f"{', '.join(RNG.choice(list('ACGT'), 60))}, {splice.KINDS[i % 3]}\n" for i in range(30)
-)
+SITES = [
+    "Date/Time : 12/12/2001 20.04.53\n\n"
+    + "".join(f"AB ( {i},1,2): {''.join(RNG.choice(list('ACGT'), 140))}\n" for i in range(n))
+    + "AB ( 9,1,2): ACGTN\n"
+    for n in (3, 40)
+]
+SALARIES = """\ufeffAge,Gender,Education Level,Job Title,Years of Experience,Salary
+32,Male,Bachelor's,Engineer,5,90000
+40,Female,Bachelor's Degree,Engineer,9,120000
+28,Female,phD,Analyst,3,65000
+45,Male,,Manager,15,150000
+50,Male,High School,Clerk,20,350
+51,Other,High School,Clerk,20,35000
+33,Male,Master's Degree,Engineer,7,
+36,,Master's,Engineer,7,100000
+"""
 FARES = (
     ",airline,flight,source_city,departure_time,stops,arrival_time,destination_city,class,duration,"
     "days_left,price\n"
@@ -104,7 +118,12 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "plain" / "bangkok").write_text(LOCATIONS)
     with tarfile.open(tmp_path / "dataset_location.tgz", "w:gz") as packed:
         packed.add(tmp_path / "plain" / "bangkok", "bangkok")
-    (tmp_path / "splice_keel.dat").write_text(SEQUENCES)
+    for name, member, text in zip(
+        ("IE_true", "IE_false_1"), ("IE_true.seq", "IE_false.seq.001"), SITES, strict=True
+    ):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            archive.writestr(member, text)
+    (tmp_path / "Salary_Data.csv").write_text(SALARIES, "utf-8")
     for name in ("mnist", "fashion_mnist"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "train-images-idx3-ubyte.gz").write_bytes(idx(PIXELS))
@@ -144,8 +163,7 @@ def test_a_wrong_file_is_named(
     [
         (flights, {"drop": ["class"]}, "cannot drop 'class'"),
         (flights, {"limit": -1}, "negative"),
-        (splice, {"victim": 21, "public": 10}, "cannot be dealt of 30"),
-        (splice, {"classes": 4}, "neither 2"),
+        (hs3d, {"victim": 24, "public": 10}, "cannot be dealt of 33"),
         (purchase100, {"classes": 3}, "neither 2 nor 100"),
         (mnist, {**FEW, "clients": 4}, "cannot be dealt of 12"),
     ],
@@ -211,12 +229,22 @@ def test_location_reads_the_archive_and_the_bare_table_alike(folder: Path) -> No
     assert packed.sensitive == ("c001", "c069")
 
 
-def test_splice_drops_uncertain_sequences_and_merges_classes(folder: Path) -> None:
-    uncertain = SEQUENCES.splitlines()[0].replace("A", "N")
-    (folder / "splice_keel.dat").write_text(f"{SEQUENCES}{uncertain}\n")
-    for classes, names in ((3, set(splice.KINDS)), (2, {"junction", "neither"})):
-        data = splice.load(folder, victim=20, public=10, classes=classes)
-        assert set(data.population().records["class"].tolist()) == names
+def test_genes_are_twenty_numbers_and_ten_false_sites_a_true_one(folder: Path) -> None:
+    people = hs3d.load(folder, victim=33, public=0).records
+    assert np.unique(people["class"], return_counts=True)[1].tolist() == [3, 30]
+    first = SITES[0].splitlines()[2].rpartition(" ")[2]
+    code = [dict(zip("AGCT", range(1, 5), strict=True))[letter] for letter in first[:20]]
+    rows = np.column_stack([people[f"c{j:03d}"] for j in range(20)])
+    assert (rows == code).all(axis=1).sum() == 1
+
+
+def test_salaries_without_gaps_typing_errors_and_spellings(folder: Path) -> None:
+    people = salary.load(folder).records
+    assert people["salary"].tolist() == [9.0, 12.0, 6.5, 3.5]
+    assert people["education_group"].tolist() == ["bachelor", "bachelor", "PhD", "high school"]
+    assert set(people.columns) == {
+        "job", "education_group", "gender", "age", "experience", "salary"
+    }  # fmt: skip
 
 
 def test_purchases_without_the_file_are_a_labelled_stand_in(nowhere: Path) -> None:
@@ -292,7 +320,7 @@ def test_the_inputs_have_leafs_covariance() -> None:
             leaf_synthetic.load(**wrong)  # type: ignore[arg-type]
 
 
-def test_the_published_code_evens_out_the_classes() -> None:
+def test_the_code_before_2019_evens_out_the_classes() -> None:
     """Its softmax runs over records, not classes: fewer clients have one class only."""
 
     def rarer(labels: Any) -> float:
@@ -300,7 +328,7 @@ def test_the_published_code_evens_out_the_classes() -> None:
         shares = np.array([c["label"].mean() for data in made for c in data.by_client().values()])
         return float(np.minimum(shares, 1 - shares).mean())
 
-    assert rarer("code") > 1.3 * rarer("text")
+    assert rarer("before 2019") > 1.3 * rarer("published")
 
 
 # --- the published files, where they are on this machine -----------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.data import splice
+from experiments.data import hs3d
 from experiments.papers.lyu2021 import tables
 from experiments.papers.lyu2021.claims import COS
 from experiments.papers.lyu2021.run import Setting, has_twin, measured
@@ -26,7 +26,7 @@ def test_claims_stand_where_the_paper_prints_them():
     assert claims["table3"][Setting("location30", "c069", 300)][COS] == 0.7967
     assert claims["table3"][Setting("location30", "c001", 100)]["l2_lbfgs"] == 1.0
     assert claims["table8"][Setting("location30", "c001", 300, rounds=5)][COS] == 0.8667
-    assert claims["table8"][Setting("splice", "c049", 1000, rounds=5)][COS] == 0.255
+    assert claims["table8"][Setting("hs3d", "c017", 1000, rounds=5)][COS] == 0.255
     pool = Setting("location30", "c069", 300, rate=tables.MEMBERS_RATE, pooled=True)
     assert claims["table11"][pool]["gmm"] == 0.8933
     unknown = Setting("location30", "c069", 50, 32, 0.01, 20, prior_known=False)
@@ -89,15 +89,16 @@ def test_a_refusal_says_why():
 
 
 def test_nucleotides_as_numbers_are_one_input():
-    (first, *_) = tables.equation2_claims()
+    first = Setting("hs3d", "c007", 50)
+    assert {tables.COS, tables.NEAREST_VALUE} < set(tables.all_methods(first))
     try:
-        splice.load(victim=5)
+        hs3d.load(victim=5)
     except FixData as error:
         pytest.skip(str(error))
     ready = plan(parse_config(first.config(0)))
-    inside = ready.recipe.encoding.inputs_of("c001")
+    inside = ready.recipe.encoding.inputs_of("c007")
     assert inside.stop - inside.start == 1
-    assert ready.attributes["c001"].values == (1.0, 2.0, 3.0, 4.0)
+    assert ready.attributes["c007"].values == (1.0, 2.0, 3.0, 4.0)
 
 
 def test_records_with_a_twin_are_found():

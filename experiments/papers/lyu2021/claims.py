@@ -12,14 +12,14 @@ COS = "cos_matching"
 
 SOURCES: Mapping[str, tuple[str, str, tuple[int, ...]]] = {
     "purchase100": ("c130", "c595", (50, 100, 500, 1000)),
-    "splice": ("c001", "c049", (50, 100, 500, 1000)),
+    "hs3d": ("c007", "c017", (50, 100, 500, 1000)),
     "location30": ("c001", "c069", (50, 100, 300)),
 }
 """Each with two attributes and the victim's sizes (tables 2 to 4). Where the paper's index does not
-fit our columns these are attributes of comparable variance, as each data source says. `splice`
-stands where the paper has its genome data."""
+fit our columns these are attributes of comparable variance, as each data source says. `hs3d` is the
+paper's genome data."""
 
-ACROSS = ("purchase100", "splice", "location30")
+ACROSS = ("purchase100", "hs3d", "location30")
 """The order of the columns in tables 5 to 8; each with its two attributes."""
 
 METHODS: Mapping[str, Mapping[str, str]] = {
@@ -39,7 +39,7 @@ METHODS: Mapping[str, Mapping[str, str]] = {
         "l2_lbfgs": "1 1 0.85 1 0.79 0.71",
         COS: "1 1 0.8633 1 0.95 0.7967",
     },
-    "splice": {
+    "hs3d": {
         "random": "0.25 0.25 0.25 0.25 0.25 0.25 0.25 0.25",
         "public100": "0.26 0.33 0.25 0.262 0.28 0.25 0.268 0.266",
         "public1000": "0.32 0.31 0.276 0.284 0.34 0.33 0.284 0.283",
@@ -114,8 +114,8 @@ PRIORS = {
 LABELS_UNKNOWN = {
     ("purchase100", "c130"): "1 1 0.836 0.757",
     ("purchase100", "c595"): "1 0.98 0.73 0.738",
-    ("splice", "c001"): "0.56 0.52 0.354 0.355",
-    ("splice", "c049"): "0.58 0.48 0.372 0.335",
+    ("hs3d", "c007"): "0.56 0.52 0.354 0.355",
+    ("hs3d", "c017"): "0.58 0.48 0.372 0.335",
 }
 """Section 5.4, two classes, by size of the victim; for its genome data the paper says "similar to
 the scenario when the true label is known", so these are the numbers of its Table 4."""

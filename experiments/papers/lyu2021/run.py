@@ -42,7 +42,7 @@ class Setting:
 
     ``others`` counts the other participants (0: the victim is isolated); ``phase`` limits which
     rounds are observed. ``pooled``: who of a pool is a member is asked as well. ``hidden``: units
-    of the network's layers. ``classes`` 0 are those of the data; ``numbers``: values are numbers.
+    of the network's layers. ``classes`` 0 are those of the data.
     """
 
     source: str
@@ -58,7 +58,6 @@ class Setting:
     labels_known: bool = True
     prior_known: bool = True
     classes: int = 0
-    numbers: bool = False
 
     def named(self) -> dict[str, Value]:
         """What is not as usual, by name: the setting of a cell."""
@@ -73,7 +72,6 @@ class Setting:
             "participants": 1 + self.others,
             "attributes": (self.column,),
             **({"classes": self.classes} if self.classes else {}),
-            **({"numbers": True} if self.numbers else {}),
         }
         model = {"name": "mlp", "hidden": [int(units) for units in self.hidden.split("-")]}
         training = {

@@ -1,4 +1,4 @@
-"""xu2021 Observations 2 and 7: how long one must listen, and what the local model is worth.
+"""xu2021 Observations 1, 2, 5, 6 and 7: how long to listen, and what the local model is worth.
 
 Observation 2. Client c has H = X'X tridiagonal (1, with -1/2 beside it) and X'y = (1/2, 0, ..., 0);
 everybody else has H = I and its optimum at 0, and training starts at 0. A gradient step then moves
@@ -6,6 +6,11 @@ one more coordinate, so that data whose H lacks its last row and column give the
 coordinate d - 1 has moved: after d messages of one local step. The footnote's black box takes one
 gradient a round. With E local steps a round moves E coordinates and about d / E messages suffice to
 tell the data apart: the bound is on gradient steps.
+
+Observations 5 and 6. With mini-batches the map is observed with noise; ordinary least squares, as
+in the proof (equation 14), and ours. The error falls with the messages observed, as long as the
+models sent still move; no estimator's is below Observation 6's bound, 4 d eta^2 sigma^2 / (555 n)
+(1 - 4^-steps), whose sigma^2 is taken here as the gradient noise's mean over the models sent.
 
 Observation 7. A client's messages depend on its labels through X'y alone. The labels y and
 2 X theta* - y, its residuals mirrored, give the same messages; whatever is guessed, the squared
@@ -26,16 +31,18 @@ from experiments.papers.scoring import truth_and_recipe
 from experiments.recordings import federation, recorded
 from experiments.runner import Cell, Experiment, Values, cell
 from overheard.attacks.label import LinearDecode
+from overheard.attacks.local_model import Structured
 from overheard.attacks.papers.xu2021 import affine_map
 from overheard.data.dataset import Dataset
 from overheard.decoding.local_optimum import decode_least_squares
 from overheard.errors import ListenLonger
+from overheard.evaluation import metrics
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Messages
-from overheard.transcript.target import LABEL
+from overheard.transcript.target import LABEL, LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch, observe
 
@@ -125,6 +132,36 @@ def obs2_claims(one: Cell) -> Values:
     return {APART: d, MOVED: d, KNOWN: d + 1} if one["steps"] == 1 else {}
 
 
+ERROR, LEAST = "squared error of the local model", "least possible (Observation 6)"
+
+
+def obs5(one: Cell) -> Values:
+    """Mini-batches: how far the decoded model is from the local optimum; Observation 6's bound."""
+    rounds, batch, rate = one["messages"], one["batch"], 0.05
+    training = {"rounds": rounds, "learning_rate": rate, "batch_size": batch, "wire": "float64"}
+    clients = two_clients(one.seed, binary=False)
+    with recorded(federation(one.seed, "file", "linear", training), joined(clients)) as recording:
+        truth, recipe = truth_and_recipe(recording)
+        view = observe(recording, EAVESDROPPER, LOCAL_MODEL, "0")
+        link, records = view.know(Messages), truth["0"]
+        sent, updates = link.sent.astype(np.float64), link.updates()
+        if one.method == "least squares":
+            design = np.column_stack([sent, -np.ones(len(sent))])
+            found = np.linalg.lstsq(design, updates, rcond=None)[0]
+            theta = np.linalg.pinv(found[:-1].T) @ found[-1]
+        else:
+            theta = launch(Structured(), view, one.seed).parameters
+        error = float(((theta - metrics.local_optimum(recipe, records)) ** 2).sum())
+    x = np.column_stack([encode(recipe.encoding, records), np.ones(len(records))])
+    residuals = sent @ x.T - recipe.target.encode(records)
+    each = 2 * residuals[:, :, None] * x  # gradients (T, m, d) of single records
+    apart = ((each - each.mean(axis=1, keepdims=True)) ** 2).sum(axis=2).mean()
+    m, (n, d) = len(records), sent.shape
+    noise = apart * (m / batch - 1) / (m - 1)
+    steps = -(-m // batch)
+    return {ERROR: error, LEAST: 4 * d * rate**2 * noise / (555 * n) * (1 - 0.25**steps)}
+
+
 RATIO = "squared error / the local model's"
 
 
@@ -201,6 +238,18 @@ EXPERIMENTS = (
         obs2,
         lambda: [cell(quick=d == 5, d=d, steps=steps) for d in (5, 10, 20) for steps in (1, 5)],
         claims=obs2_claims,
+    ),
+    Experiment(
+        "xu2021-obs5",
+        "mini-batches: error and its lower bound",
+        obs5,
+        lambda: [
+            cell(method, seed, quick=seed < 3 and rounds == 30, batch=batch, messages=rounds)
+            for batch in (6, 20)
+            for rounds in (30, 100, 300)
+            for method in ("least squares", "structured")
+            for seed in range(20)
+        ],
     ),
     Experiment(
         "xu2021-obs7",
