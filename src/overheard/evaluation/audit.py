@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from math import inf
+from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
 from overheard.errors import FixConfig, FixRecording
@@ -21,6 +23,7 @@ from overheard.evaluation.record import (
     Audit,
     Failed,
     Finding,
+    Promise,
     Replay,
     Run,
     Skipped,
@@ -100,6 +103,7 @@ def audit(
         failed=of(Failed, pieces),
         replays=together(of(Replay, pieces)),
         notes=notes_of(recording, findings),
+        promise=max(promises(recording), key=_spent, default=None),
     )
     curves = by_rounds(asked, record) if options.rounds else []
     ladder = by_knowledge(asked, record, scored) if options.ladder else []
@@ -166,7 +170,7 @@ def _attacked(
 def _run(asked: Asked) -> Run:
     recording, threat, about = asked.recording, asked.threat, asked.recording.about
     return Run(
-        recording=recording.path.name,
+        recording=named_from_here(recording.path),
         data=str(about.get("data", "")),
         origin=str(about.get("origin", "")),
         clients=recording.clients,
@@ -179,6 +183,12 @@ def _run(asked: Asked) -> Run:
         seed=asked.options.seed,
         software={name: version(name) for name in ("overheard", "numpy", "scipy", "scikit-learn")},
     )
+
+
+def named_from_here(path: Path) -> str:
+    """A path as commands in a report may name it: from the folder in which the audit runs or, of
+    one that is elsewhere, its last part, which says nothing about this machine."""
+    return os.path.relpath(path) if path.resolve().is_relative_to(Path.cwd()) else path.name
 
 
 def info_of(attack: Attack) -> AttackInfo:
@@ -226,38 +236,42 @@ def flag_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-class _Promise(BaseModel):
-    """What a client promises its records: epsilon for their presence, and for their values
-    (``changed``), where it is bounded at all."""
+def promises(recording: Recording) -> list[Promise]:
+    """What is promised to the records of the client that is promised least; empty if nothing is.
+    Epsilons at different deltas are not compared: one promise for each delta."""
+    content = recording.side("PrivacyBudget") or {}
+    try:
+        named = {client: {**about, "client": client} for client, about in content.items()}
+        found = [Promise.model_validate(one) for one in named.values()]
+    except (ValidationError, TypeError, AttributeError) as error:
+        wrong = first_error(error) if isinstance(error, ValidationError) else str(error)
+        raise FixRecording(
+            f"{recording.side_folder}: PrivacyBudget is not what the format says ({wrong}); "
+            "record again"
+        ) from error
+    alike = grouped(found, lambda p: p.delta).values()
+    return [max(same, key=_spent) for same in alike]
 
-    epsilon: float | None
-    delta: float
-    changed: float | None = None
-    words: str
+
+def _spent(promise: Promise) -> tuple[float, float]:
+    """Of a promise, what it leaves open of a record's values and of its presence."""
+    return tuple(inf if e is None else e for e in (promise.changed, promise.epsilon))  # type: ignore[return-value]
 
 
 def promise_notes(recording: Recording) -> tuple[str, ...]:
-    """The promise to the records of the client that is promised least, and what it leaves out; none
-    if there is none. Epsilons at different deltas are not compared: one promise for each delta."""
-    content = recording.side("PrivacyBudget") or {}
-    try:
-        promises = TypeAdapter(dict[str, _Promise]).validate_python(content)
-    except ValidationError as error:
-        raise FixRecording(
-            f"{recording.side_folder}: PrivacyBudget is not what the format says "
-            f"({first_error(error)}); record again"
-        ) from error
+    """The promises in words, and what they leave out; none if there is none."""
+    found, content = promises(recording), recording.side("PrivacyBudget") or {}
+    sizes = Counter(about["delta"] for about in content.values())
     notes = []
-    for delta, same in grouped(promises.items(), lambda item: item[1].delta).items():
-        client, worst = max(same, key=lambda p: inf if p[1].epsilon is None else p[1].epsilon)
-        how, among = f"{worst.words}; client {client}", f", promised the least of {len(same)}"
-        among += " at this delta" if len(same) < len(promises) else ""
-        how += among if len(promises) > 1 else ""
+    for worst in found:
+        how, among = f"{worst.words}; client {worst.client}", sizes[worst.delta]
+        if sizes.total() > 1:
+            how += f", promised the least of {among}" + " at this delta" * (len(found) > 1)
         promised = f": none is promised to a record ({how})"
         if worst.epsilon is not None:
             values = "" if worst.changed is None else f" and {worst.changed:.3g} for its values"
             promised = f" promised to a record: epsilon {worst.epsilon:.3g} for its presence"
-            promised += f"{values}, at delta {delta:.3g} ({how})"
+            promised += f"{values}, at delta {worst.delta:.3g} ({how})"
         notes.append(f"Differential privacy{promised}.")
-    bounded = any(promise.epsilon is not None for promise in promises.values())
+    bounded = any(about["epsilon"] is not None for about in content.values())
     return (*notes, *([LEFT_OUT] * bounded))

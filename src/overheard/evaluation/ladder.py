@@ -123,6 +123,8 @@ class Rung:
     records: float = 1.0
 
 
+BRIEF = ("half", "schema")
+"""What an audit asks by itself, where it takes seconds."""
 RUNGS = (
     Rung("colleague"),
     Rung("half", records=0.5),
@@ -203,8 +205,11 @@ def by_knowledge(
     together: one of which an answer must not be relied on is left out of every rung, so that all
     are of the same people; where that would leave nobody, out of its own rung only.
     """
+    brief = asked.options.ladder == "brief"
     about = [f for f in record.findings if f.question == PartialDecode.question]
-    best = best_of(f for f in about if f.attack in record.listening).values()
+    best: Iterable[Finding] = best_of(f for f in about if f.attack in record.listening).values()
+    if brief:
+        best = [f for f in _strongest(record) if f.question == PartialDecode.question]
     behind, parts = {s.finding.key: s for s in scored}, []
     for top in best:
         name, key = f"{top.attribute} of {top.client}, by what is known", top.key[1:]
@@ -224,7 +229,13 @@ def by_knowledge(
 def _lower(top: Finding, asked: Asked) -> Iterator[Scored | Failed | Skipped]:
     """The attribute and client of a finding, on every rung but the first."""
     client, target, options = str(top.client), asked.target_of(top), asked.options
-    for rung in RUNGS[1:]:
+    brief = options.ladder == "brief"
+    for rung in RUNGS[1:] if not brief else [r for r in RUNGS if r.name in BRIEF]:
+        if brief and rung.columns != "all" and top.n > options.brief_records:
+            reason = f"as {rung.name}: would take minutes; --ladder asks it of every client"
+            about = {"attack": PartialDecode.name, "client": client, "attribute": top.attribute}
+            yield Skipped(**about, reason=reason)  # type: ignore[arg-type]
+            continue
         this = (rung, asked.recording, asked.threat, target, client)
         case = partial(case_on, *this, options.demographics, options.seed)
         found = asked.tried(PartialDecode(), target, client, case, f"as {rung.name}")

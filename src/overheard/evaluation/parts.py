@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from overheard.attacks import all_attacks, is_slow
@@ -43,7 +43,9 @@ class AuditOptions:
 
     ``rounds``: ask also what the first rounds alone would have told; ``ladder``: and what
     adversaries learn who know less and less of the clients (`evaluation.ladder`), of whose columns
-    ``demographics`` are in registers (none named: those that are called so).
+    ``demographics`` are in registers (none named: those that are called so). "brief" asks two
+    rungs, of the client where most was learned, if it has no more than ``brief_records``: what a
+    rung without columns takes grows with their third power, to minutes beyond a hundred.
 
     ``workers``: by how many processes, as in `overheard.workers`; attacks that are defined in a
     notebook need one.
@@ -53,7 +55,8 @@ class AuditOptions:
     slow: bool = False
     progress: Progress = field(default_factory=lambda: silent)
     rounds: bool = False
-    ladder: bool = False
+    ladder: bool | Literal["brief"] = False
+    brief_records: int = 100
     demographics: tuple[str, ...] = ()
     workers: str = "1"
 

@@ -110,18 +110,23 @@ class Calibration(Part):
     """How sure the adversary is of its guesses, and whether it is right to be.
 
     ``bits``: gained per record over the client's own shares of the values; ``certain``: records
-    whose value has a probability beyond 99%, of which ``certain_right`` are right.
+    whose value has a probability beyond 99%, of which ``certain_right`` are right. ``known``: of
+    the right ones, those whom neither the client's own shares nor imputation would give as much:
+    the people whom the updates gave away.
     """
 
     bits: float
     certain: Count
     certain_right: Count
+    known: Count = 0
     bins: tuple[Bin, ...] = ()
 
     @model_validator(mode="after")
     def _counted(self) -> Self:
         if self.certain_right > self.certain:
             raise ValueError(f"{self.certain_right} of {self.certain} are right")
+        if self.known > self.certain_right:
+            raise ValueError(f"{self.known} people known of {self.certain_right} that are right")
         return self
 
 
@@ -356,6 +361,17 @@ class Run(Part):
     software: dict[str, str]
 
 
+class Promise(Part):
+    """The differential privacy that the client promised least has: ``epsilon`` for the presence of
+    a record and the larger one for its values (``changed``), at ``delta``; None: none."""
+
+    client: str
+    epsilon: float | None
+    changed: float | None = None
+    delta: float
+    words: str
+
+
 class Secret(Part):
     """One thing that was asked about every client, and the audit's answer.
 
@@ -395,6 +411,7 @@ class Audit(Part):
     failed: tuple[Failed, ...] = ()
     replays: tuple[Replay, ...] = ()
     notes: tuple[str, ...] = Field(default=())
+    promise: Promise | None = None
     secrets: tuple[Secret, ...] = ()
     level: Level = NOT_MEASURED
 

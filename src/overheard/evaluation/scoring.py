@@ -71,8 +71,20 @@ class Posterior:
     @property
     def evidence(self) -> float:
         """Bits over the better guess without listening, over all records."""
-        over = [self.bits] if self.beyond is None else [self.bits, self.beyond]
-        return float(min(gains.sum() for gains in over))
+        return float(min(gains.sum() for gains in self._gains))
+
+    @property
+    def known(self) -> int:
+        """Records whose value is rightly given more than 99%, and by no guess without listening:
+        a guess gives the true value as much less as the attack gained bits."""
+        right = (self.confidence > BEYOND) & (self.hits > 0)
+        for gain in self._gains:
+            right &= self.confidence * np.exp2(np.minimum(-gain, 1.0)) <= BEYOND
+        return int(right.sum())
+
+    @property
+    def _gains(self) -> list[Array]:
+        return [self.bits] if self.beyond is None else [self.bits, self.beyond]
 
 
 def overconfident(found: Posterior) -> str:
@@ -96,6 +108,7 @@ def calibration(found: Posterior, bins: bool = False) -> Calibration:
         bits=float(found.bits.mean()),
         certain=int(known.sum()),
         certain_right=int(found.hits[known].sum()),
+        known=found.known,
         bins=_bins(found) if bins else (),
     )
 
@@ -354,7 +367,8 @@ def over_clients(everybody: Sequence[Scored], free: Sequence[ByClient] = ()) -> 
     value = float(units.mean())
     low, high = clustered_interval([m.units for m in members], share=metric.hits)
     posteriors = [m.posterior for m in members if m.posterior is not None]
-    kinds = ("confidence", "hits", "bits") if posteriors else ()
+    kinds = ["confidence", "hits", "bits"] if posteriors else []
+    kinds += ["beyond"] if posteriors and all(p.beyond is not None for p in posteriors) else []
     joined = (np.concatenate([getattr(p, kind) for p in posteriors]) for kind in kinds)
     imputed = [m.imputed for m in members if m.imputed is not None]
     by_imputation = np.concatenate(imputed) if len(imputed) == len(members) else None
