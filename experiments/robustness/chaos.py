@@ -206,7 +206,7 @@ def _watch(place: Path, fault: Fault, told: int) -> None:
     """Count the file-system calls under ``place`` and die at the chosen one."""
     prefix, count = str(place) + os.sep, 0
     durable: dict[int, int] = {}
-    real_sync, real_write = os.fsync, store.Recorder._write
+    real_sync, real_write = os.fsync, store.Recorder.messages
 
     def reached() -> bool:
         nonlocal count
@@ -239,7 +239,7 @@ def _watch(place: Path, fault: Fault, told: int) -> None:
         os.write(told, b"r")
 
     setattr(os, "fsync", sync)  # noqa: B010
-    setattr(store.Recorder, "_write", write)  # noqa: B010
+    setattr(store.Recorder, "messages", write)  # noqa: B010
     sys.addaudithook(observed)
 
 
