@@ -168,7 +168,7 @@ def test_hostile_descriptions_are_refused_in_a_line(content):
     [
         ({"training": {"rounds": 2, "learning_rate": 0.1}}, "training.learning_rate"),
         ({"training": {"rounds": 2, "batch_size": 8}}, "training.batch_size"),
-        ({"server": {"rule": "mean"}}, r"\[server\]"),
+        ({"server": {"rule": "adam"}}, r"\[server\]"),
         ({"defence": [{"name": "clip", "norm": 1.0}]}, "defence 'clip'"),
         ({"model": {"name": "newton", "hidden": [3]}}, "hidden"),
         ({"model": {"name": "newton", "likelihood": "linear"}}, "classes"),

@@ -112,6 +112,8 @@ class LedgerWriter:
         except BaseException as error:
             with suppress(OSError):
                 self._file.truncate(self._size)
+            if not self._size:  # without a header there is no writer to let go of it
+                self.release()
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = str(self.folder / INDEX)
             raise
