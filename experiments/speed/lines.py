@@ -42,7 +42,7 @@ def _comparisons() -> list[Cell]:
 
 def _points() -> list[Cell]:
     return [
-        cell(curve=curve.name, size=size, quick=size == curve.points[0], cost=20)
+        cell(curve=curve.name, size=size, quick=size == curve.points[0], cost=min(size, 300))
         for curve in CURVES.values()
         for size in curve.points
     ]
