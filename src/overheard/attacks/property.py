@@ -43,10 +43,10 @@ from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import encode
 from overheard.transcript.guess import ClientProperty
+from overheard.transcript.kind import RoundSum
 from overheard.transcript.knowledge import (
     AuxiliaryData,
     ClientProgram,
-    RoundSum,
     ShardSize,
     Sums,
     SuspectedBehaviour,

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from overheard.errors import FixData, OverheardError
 from overheard.transcript import store
 from overheard.transcript.kind import write
-from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.messages import Arrays, check_client, releases_arrays, update_of
+from overheard.transcript.view import InTheClear
 
 EVERYBODY = ""
 log = logging.getLogger("overheard")
