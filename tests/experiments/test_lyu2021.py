@@ -90,7 +90,7 @@ def test_a_refusal_says_why():
 
 def test_nucleotides_as_numbers_are_one_input():
     first = Setting("hs3d", "c007", 50)
-    assert {tables.COS, tables.NEAREST_VALUE} < set(tables.all_methods(first))
+    assert {COS, tables.NEAREST_VALUE} < set(tables.all_methods(first))
     try:
         hs3d.load(victim=5)
     except FixData as error:

@@ -322,27 +322,29 @@ def inside(*panels: tuple[str, str, int]) -> list[Cell]:
     ]
 
 
-EXPERIMENTS = tuple(
-    Experiment(f"kerkouche2023-{name}", about, run, cells, claims=claims)
-    for name, about, run, cells, claims in (
-        ("fig2", "feature distributions", looked_into, partial(inside, ("mnist", "membership", 10)),
-         lambda one: {}),
-        ("fig6", "norm of the detectors' weights", looked_into,
-         partial(inside, ("cifar10", "ascent", 50)), lambda one: {NORM: {"100": 1.0}}),
-        ("fig7", "overlap of the distributions", looked_into,
-         partial(inside, ("cifar10", "membership", 25), ("cifar10", "inversion", 25)),
-         lambda one: {OVL: {"300": 0.0}} if one["kind"] == "inversion" else {}),
-        ("appendixb", "errors of two ways to disaggregate", appendix_b,
-         lambda: [cell("OLS", s, 1, s < 3, norm=n) for n in (0.1, 1, 10) for s in range(9)],
-         lambda one: {TIMES: float(one["norm"])}),
-        *((name, about, partial(figure, kind), partial(cells, clients, clients == (50,)),
-           partial(claimed, kind))
-          for name, about, kind, clients in (
-              ("fig3", "who holds a record", "membership", (50,)),
-              ("fig4", "who inverts its update", "inversion", (50,)),
-              ("fig5", "who climbs the loss", "ascent", (50,)),
-              ("fig8-membership", "who holds a record, more clients", "membership", (100, 200)),
-              ("fig8-ascent", "who climbs the loss, more clients", "ascent", (100, 200)),
-          )),
+def panels(name: str, about: str, kind: str, *clients: int) -> Experiment:
+    """Figure 3, 4, 5 or 8."""
+    made = partial(cells, clients, clients == (50,))
+    return Experiment(
+        f"kerkouche2023-{name}", about, partial(figure, kind), made, claims=partial(claimed, kind)
     )
+
+
+EXPERIMENTS = (
+    Experiment("kerkouche2023-fig2", "feature distributions", looked_into,
+               partial(inside, ("mnist", "membership", 10))),
+    panels("fig3", "who holds a record", "membership", 50),
+    panels("fig4", "who inverts its update", "inversion", 50),
+    panels("fig5", "who climbs the loss", "ascent", 50),
+    Experiment("kerkouche2023-fig6", "norm of the detectors' weights", looked_into,
+               partial(inside, ("cifar10", "ascent", 50)),
+               claims=lambda one: {NORM: {"100": 1.0}}),
+    Experiment("kerkouche2023-fig7", "overlap of the distributions", looked_into,
+               partial(inside, ("cifar10", "membership", 25), ("cifar10", "inversion", 25)),
+               claims=lambda one: {OVL: {"300": 0.0}} if one["kind"] == "inversion" else {}),
+    panels("fig8-membership", "who holds a record, more clients", "membership", 100, 200),
+    panels("fig8-ascent", "who climbs the loss, more clients", "ascent", 100, 200),
+    Experiment("kerkouche2023-appendixb", "errors of two ways to disaggregate", appendix_b,
+               lambda: [cell("OLS", s, 1, s < 3, norm=n) for n in (0.1, 1, 10) for s in range(9)],
+               claims=lambda one: {TIMES: float(one["norm"])}),
 )  # fmt: skip

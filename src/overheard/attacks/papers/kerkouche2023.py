@@ -167,7 +167,7 @@ class Detector(NamedTuple):
     mean_without: Any
     variance_without: Any
     overlap: Any
-    length: Any
+    length: Any = 0.0
 
 
 def train_detector(
