@@ -188,7 +188,7 @@ def detectors(
     negated = "negated" if adversary.steps == 1 else adversary.behaviour
     asked = negated if alone.targets is None else alone.targets.inputs.tobytes()
 
-    def train(_: Adversary, one: RoundSum, __: paper.Options) -> paper.Detector:
+    def train(one: RoundSum) -> paper.Detector:
         def made() -> dict[str, NDArray[Any]]:
             begin = time.process_time()
             parts = paper.detector(alone, one, options)._asdict()
@@ -199,7 +199,7 @@ def detectors(
         seconds.append(float(arrays.pop("seconds")))
         return paper.Detector(**arrays)
 
-    return paper.detect(alone, sums, options, train), float(np.mean(seconds))
+    return paper.detect(map(train, sums), sums), float(np.mean(seconds))
 
 
 def looked_into(one: Cell) -> Values:

@@ -56,7 +56,8 @@ def test_formulas(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(paper, "train_detector", kept)
     sums = view.know(Sums)
-    told = paper.detect(adversary_of(view), sums, FEW)
+    adversary = adversary_of(view)
+    told = paper.detect([paper.detector(adversary, one, FEW) for one in sums], sums)
     a, b = sums.participation, np.array([one.total for one in sums])
     mean_updates = np.linalg.pinv(a) @ b
     confidence = np.mean(

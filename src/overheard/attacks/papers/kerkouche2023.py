@@ -27,7 +27,7 @@ which would ask each single feature to be the whole sum; the constraints that th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any, ClassVar, NamedTuple
@@ -49,7 +49,6 @@ from overheard.transcript.view import Kinds, View
 Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
 Flags = NDArray[np.bool_]
-Train = Callable[..., "Detector"]
 TOGETHER = 500
 """Shadow clients that are trained in one call."""
 TINY = 1e-300
@@ -127,9 +126,8 @@ def _means(
     shares = sparse.csr_array((data, rows.ravel(), ends), shape=(len(has), len(known)))
     gradients = adversary.rows(theta, known, rng)
     made = np.empty((len(has), gradients.size), np.float32)
-    for at in range(0, gradients.size, width):
-        part = np.arange(at, min(at + width, gradients.size))
-        made[:, at : at + width] = shares @ gradients.columns(part)
+    for some in np.split(np.arange(gradients.size), range(width, gradients.size, width)):
+        made[:, some[0] : some[-1] + 1] = shares @ gradients.columns(some)
     return made
 
 
@@ -140,14 +138,12 @@ def _updates(adversary: Adversary, theta: Floats, has: Flags, rng: np.random.Gen
     inputs, labels = known.inputs[rows], known.labels[rows]
     if adversary.targets is not None:
         inputs[has, 0], labels[has, 0] = adversary.targets.inputs[0], adversary.targets.labels[0]
-    climbs = has & (adversary.behaviour == "ascent")
     made = np.empty((len(has), len(theta)), theta.dtype)
-    for who, sign in ((~climbs, 1.0), (climbs, -1.0)):
-        if who.any():
-            data = Shards(inputs[who], labels[who], np.full(who.sum(), size, dtype=np.int64))
-            way = recipe.model_copy(update={"learning_rate": sign * recipe.learning_rate})
-            trained = local_training(way, theta, data, rng)
-            made[who] = sign * trained if recipe.sends_gradient else theta - trained
+    for who, sign in ((~has, 1.0), (has, -1.0 if adversary.behaviour == "ascent" else 1.0)):
+        data = Shards(inputs[who], labels[who], np.full(who.sum(), size, dtype=np.int64))
+        way = recipe.model_copy(update={"learning_rate": sign * recipe.learning_rate})
+        trained = local_training(way, theta, data, rng)
+        made[who] = sign * trained if recipe.sends_gradient else theta - trained
     if adversary.behaviour == "inversion":
         made[has] *= -1
     return made
@@ -183,9 +179,8 @@ def train_detector(
     updates /= sd.astype(updates.dtype)
     weights, intercept = np.zeros(updates.shape[1], updates.dtype), 0.0
     for _ in range(options.epochs):
-        shuffled = rng.permutation(fitted)
-        for begin in range(0, fitted, options.batch):
-            batch = shuffled[begin : begin + options.batch]
+        ends = range(options.batch, fitted, options.batch)
+        for batch in np.split(rng.permutation(fitted), ends):
             x = updates[batch]
             error = (expit(x @ weights + intercept) - has[batch]) / len(batch)
             weights -= options.rate * (error.astype(x.dtype) @ x)
@@ -215,9 +210,8 @@ class Detected(NamedTuple):
 
     def first(self, rounds: int) -> Detected:
         """What is known after so many rounds."""
-        until = slice(0, rounds)
-        detectors = Detector(*(part[until] for part in self.detectors))
-        return Detected(self.outputs[until, until], detectors, self.participation[until])
+        detectors = Detector(*(part[:rounds] for part in self.detectors))
+        return Detected(self.outputs[:rounds, :rounds], detectors, self.participation[:rounds])
 
     @property
     def aggregates(self) -> Array:
@@ -234,9 +228,8 @@ def detector(adversary: Adversary, one: RoundSum, options: Options) -> Detector:
     return train_detector(*shadows, options, rng)
 
 
-def detect(adversary: Adversary, sums: Sums, options: Options, train: Train = detector) -> Detected:
-    """Train each round's detector and apply it to the sums of all rounds."""
-    rounds = [train(adversary, one, options) for one in sums]
+def detect(rounds: Iterable[Detector], sums: Sums) -> Detected:
+    """Each round's detector on the sums of all rounds."""
     detectors = Detector(*(np.array(part) for part in zip(*rounds, strict=True)))
     totals = np.array([one.total for one in sums], dtype=np.float32)
     outputs = (detectors.weights @ totals.T).astype(np.float64)
@@ -395,7 +388,8 @@ class OnDetectors:
         adversary, sums = adversary_of(view), view.know(Sums)
         key = (view.target.key, self.options, adversary.auxiliary.inputs.tobytes())
         if key not in sums.derived:
-            sums.derived[key] = detect(adversary, sums, self.options)
+            made = (detector(adversary, one, self.options) for one in sums)
+            sums.derived[key] = detect(made, sums)
         observed: Detected = sums.derived[key]
         probabilities, overlaps = self.weigh(observed, self.options), observed.detectors.overlap
         details = {"rounds": len(overlaps), "mean_overlap": float(overlaps.mean())}
