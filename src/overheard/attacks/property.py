@@ -75,6 +75,11 @@ class Known:
         """These records."""
         return Known(self.inputs[rows], self.labels[rows])
 
+    def joined(self, *others: Known) -> Known:
+        """These records and others behind them."""
+        parts = zip(*((known.inputs, known.labels) for known in (self, *others)), strict=True)
+        return Known(*(np.concatenate(part) for part in parts))
+
 
 @dataclass(frozen=True)
 class Adversary:
