@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from overheard.identify.recording import messages
-from overheard.identify.search import USUAL, Structure, Tries, who_is_who
-from overheard.programs.records import encode
+from overheard.attacks.client import NO_DEFENCE
+from overheard.evaluation.replay import Training
+from overheard.identify.search import Explanation, messages, paired, turned
 from overheard.transcript.kind import recipe_of
 from overheard.transcript.store import Recording
 
@@ -20,9 +21,9 @@ def test_clients_of_one_population_that_train_for_long(federate: Callable[..., R
     )  # fmt: skip
     recipe = recipe_of(recording)
     assert recipe is not None
-    truth = recording.truth().values()
-    inputs = tuple(encode(recipe.encoding, records) for records in truth)
-    structure = Structure("", recipe, inputs, tuple(map(recipe.target.encode, truth)))
-    assert who_is_who([structure], messages(recording, recording.clients, 1), Tries(USUAL)) == [
-        *range(6)
-    ]
+    truth = recording.truth()
+    given = {c: Training.of(recipe, NO_DEFENCE, {c: own}) for c, own in truth.items()}
+    steps = recipe.model_copy(update={"learning_rate": 1e-3, "batch_size": 32, "epochs": 1})
+    first = messages(recording, recording.clients, 1)
+    ways, off = [Explanation("", None, steps, given)], partial(turned, first=first)
+    assert paired(ways, off)[1] == [*truth]
