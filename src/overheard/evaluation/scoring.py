@@ -193,6 +193,7 @@ class Case:
         return self.truth[self.view.client]
 
     def finding(self, attack: Attack, seconds: float, **scores: Any) -> Finding:
+        had = attack.needs | getattr(attack, "uses", frozenset())
         shared = {
             "attack": attack.name,
             "paper": attack.paper,
@@ -203,6 +204,7 @@ class Case:
             "metric": self.question.metric.name,
             "seconds": seconds,
             "seed": self.seed,
+            "knew": tuple(sorted(kind.name for kind in had & self.view.kinds)),
         }
         if "n" not in scores:
             shared["n"] = len(self.records)
