@@ -520,14 +520,14 @@ def linearise(
     def told(states: States) -> Linearised:
         truth = states.of(at.candidates, chosen, done.order)
         points = states.points(_sizes(at, done.parts, which, states))
-        rows = (columns if states.sized else columns[:, 1:]).reshape(-1, len(which))
-        does = points.astype(np.float32)[truth].reshape(len(truth), -1) @ rows
+        single = (columns if states.sized else columns[:, 1:]).reshape(-1, len(which))
+        does = points.astype(np.float32)[truth].reshape(len(truth), -1) @ single
         left = ends - does
         centre, early = left.mean(axis=0), left[:fitted].mean(axis=0)
         sd = np.sqrt(left.var(axis=0, ddof=1) + rounding[which] ** 2 / options.own)
         white = whitening((left[:fitted] - early) / np.sqrt(fitted - 1), sd, options.own)
         totals = np.vstack([returned[which] - centre, ends[fitted:] - early])
-        rows, totals = (white(part) / np.sqrt(options.own) for part in (rows, totals))
+        rows, totals = (white(part) / np.sqrt(options.own) for part in (single, totals))
         counted = int(states.sized or not at.candidates.present[0])
         if counted:  # how much all records add up to is known, whoever they are and whenever used
             row = np.eye(points.shape[1])[0] if states.sized else np.ones(points.shape[1])
