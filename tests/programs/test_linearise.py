@@ -122,7 +122,7 @@ def a_round(seed: int, known: module.Encoded, states: module.States) -> module.L
     chosen = known.drawn(belief, 40, rng)
     returned = at.ends(known.drawn(belief, 1, rng), rng)[0]
     message = returned, np.full(at.sent.size, 1e-8)
-    return module.linearise(at, message, (chosen, 16, 0.0), states, rng)
+    return module.linearise(at, message, (chosen, 16, 0.0), [states], rng)[0]
 
 
 def test_held_out_clients_are_their_states_and_noise_of_its_size() -> None:

@@ -9,6 +9,7 @@ everything; a search for the seed of the order; more rounds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -212,7 +213,7 @@ class SimulationOptions:
     strange, spreads: what no answer explains, relative to simulated clients' mean, up to which a
         fit is good: that much, or so many of their own standard deviations.
     operations: that factorising all rounds with positions may cost, which sweeps do tens of times.
-    least: probability that one round leaves to a candidate.
+    possible: probability that one round leaves to a candidate.
     settled: mean log-likelihood from which no further pass is needed.
     moved: mean change of a probability up to which a linearisation still holds.
     """
@@ -227,8 +228,8 @@ class SimulationOptions:
     strange: float = 1.3
     spreads: float = 5.0
     operations: float = 1e10
-    least: float = 1e-9
-    settled: float = -1e-3
+    possible: float = 1e-9
+    settled: float = -0.02
     moved: float = 0.1
 
 
@@ -247,49 +248,47 @@ def by_simulation(
     recipe, candidates, prior = client.recipe, client.encoded, client.prior
     tried = _Tried(client, rng, options)
     ways = [w for w in states_of(recipe, candidates) if tried.affordable(w)]
-    absent = not candidates.present.all()
-    if absent:
+    if not candidates.present.all():
         ways = ways[-1:]  # absence is the state without a batch position
-    found: list[_Judged] = []
-    for states in ways:
-        found.append(tried.decoded(prior, states))
-        if found[-1].settled:
+    fits: list[_Round] = []
+    kept: list[_Judged] = []
+    belief = prior
+    for number in range(options.passes):
+        chosen, passed = tried.linearised(belief, ways)
+        # with the order as noise simulated clients know how far messages stray from a belief, and
+        # those drawn from a better one are more like this one
+        fits.append(max(passed[0], key=lambda one: one.misfit / one.allowed))
+        misfit = min(one.misfit for one in fits)
+        allowed = float(np.median([one.allowed for one in fits]))  # a few clients say it each time
+        found: list[_Judged] = []
+        for rounds in passed:
+            if not kept or rounds[0].states is kept[0].states:
+                found.append(_judged(rounds, chosen, prior, options))
+                if found[-1].settled:
+                    break
+        last = replace(max(found, key=lambda one: one.worth), passes=number + 1)
+        kept.append(last)
+        best = max(kept, key=lambda one: one.worth)
+        unmoved = np.abs(last.probabilities - prior).mean() < options.moved
+        if (best.worth > options.settled or unmoved) and misfit <= allowed:
             break
-    # with the order as noise simulated clients know how far messages stray from a belief
-    fit = min(found if absent else found[:1], key=lambda one: one.misfit / one.allowed)
-    which = int(np.argmax([one.worth for one in found]))
-    best, states, belief = found[which], ways[which], found[which].probabilities
-    for number in range(1, options.passes):
-        unmoved = np.abs(belief - prior).mean() < options.moved
-        still = best.worth > options.settled or unmoved
-        if still and fit.misfit <= fit.allowed:
-            break
-        again = tried.decoded(tried.opened(belief), states)
-        alike = absent or states.positions == 1
-        if alike and again.misfit / again.allowed < fit.misfit / fit.allowed:
-            fit = again  # clients drawn from the belief are more like this one
-        if again.worth > best.worth:
-            best = replace(again, passes=number + 1)
-        belief = again.probabilities
-    if fit.misfit > fit.allowed and states.positions > 1:
-        # a client far from the first belief is not like those drawn from it
-        again = tried.decoded(tried.opened(belief), ways[0])
-        fit = min(fit, again, key=lambda one: one.misfit / one.allowed)
+        # between what was found and the prior
+        belief = (1 - options.open) * last.probabilities + options.open * prior
     flag = best.calibration.flag(best.probabilities)
-    if fit.misfit > fit.allowed:
+    if misfit > allowed:
         # of full batches simulated clients know no noise, and what is not proven is not known
         flag = UNSOLVED if recipe.full_batch else POOR_FIT
     notes: dict[str, float | int | str] = {
-        "fit": "good" if fit.misfit <= fit.allowed else "poor",
-        "misfit": fit.misfit,
-        "misfit_allowed": fit.allowed,
+        "fit": "good" if misfit <= allowed else "poor",
+        "misfit": misfit,
+        "misfit_allowed": allowed,
         **best.calibration.notes,
         "noise_ratio": best.noise,
         "rounds_used": len(client.messages),
     }
     unknowns, settled = prior.size - len(prior), best.settled and not flag
     return Posterior(
-        best.probabilities, fit.misfit, best.rank, unknowns, best.passes, True, "direct_response",
+        best.probabilities, misfit, best.rank, unknowns, best.passes, True, "direct_response",
         flag, notes, settled,
     )  # fmt: skip
 
@@ -305,6 +304,7 @@ class _Judged:
     allowed: float
     noise: float
     rank: int
+    states: States
     options: SimulationOptions
     passes: int = 1
 
@@ -345,28 +345,27 @@ class _Tried:
         operations = len(self.client.messages) * float(n * (values - 1 + states.sized)) ** 3
         return self.client.recipe.model.size >= n and operations <= self.options.operations
 
-    def opened(self, belief: Array) -> Array:
-        """Between a belief and the prior, where a later pass is linearised."""
-        return (1 - self.options.open) * belief + self.options.open * self.client.prior
-
-    def decoded(self, belief: Array, states: States) -> _Judged:
-        """Linearised at a belief (n, K), with so much of the order decoded along."""
+    def linearised(
+        self, belief: Array, ways: Sequence[States]
+    ) -> tuple[Choice, list[list[_Round]]]:
+        """Simulated clients drawn from a belief (n, K); and every round linearised at it, once for
+        each way to decode along the order."""
         link, recipe, candidates = self.client.messages, self.client.recipe, self.client.encoded
         chosen = candidates.drawn(belief, self.clients(), self.rng)
         # declared noise is simulated; private steps add theirs while they train; noise that was
         # only found must not make another recipe look right
         declared = 0.0 if recipe.private else self.client.defence.noise_sd
         clients = chosen, self.options.held, declared
-        rounds: list[Linearised] = []
+        made: list[list[Linearised]] = [[] for _ in ways]
         for sent, *message in zip(link.sent, link.returned, rounding(link), strict=True):
             at = Trajectory(recipe, sent, candidates)
-            one = linearise(at, (message[0], message[1]), clients, states, self.rng)
-            if rounds and states.positions == 1:
-                rounds = [rounds[0] + one]  # their noises are independent
-            else:
-                rounds.append(one)
-        made = [_Round(one, states, self.options) for one in rounds]
-        return _judged(made, chosen, self.client.prior, self.options)
+            each = linearise(at, (message[0], message[1]), clients, ways, self.rng)
+            for states, rounds, one in zip(ways, made, each, strict=True):
+                # noises of rounds are independent; positions belong to one
+                together = bool(rounds) and states.positions == 1
+                rounds[:] = [rounds[0] + one] if together else [*rounds, one]
+        parts = zip(ways, made, strict=True)
+        return chosen, [[_Round(one, way, self.options) for one in part] for way, part in parts]
 
 
 _Heard = tuple[Measurement, Array]
@@ -459,7 +458,7 @@ def _decoded(
     found, told = prior, []
     for one, (measured, cross) in zip(rounds, messages, strict=True):
         states = one.found(measured, found)
-        found = np.maximum(states @ one.states.kinds, options.least)
+        found = np.maximum(states @ one.states.kinds, options.possible)
         found = found / found.sum(axis=1, keepdims=True)
         if len(rounds) > 1:
             told.append(one.settled(cross, states))
@@ -491,5 +490,6 @@ def _judged(
         worst.allowed,
         float(np.mean([one.noise for one in rounds])),
         sum(one.rank for one in rounds),
+        worst.states,
         options,
     )

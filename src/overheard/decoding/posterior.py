@@ -199,7 +199,7 @@ def _conditioned(
         settled, p[free], best[free] = True, found.probabilities, found.probabilities
         decided = 1 - found.probabilities.max(axis=1) < options.decided
         answer = found.probabilities.argmax(axis=1)
-        known = confirmed(left, decided, answer)
+        known = confirmed(left, decided, answer) if decided.any() else decided
         flag = NOT_UNIQUE if (decided & ~known).any() else ""
         best[free[known]] = np.eye(measurement.candidates)[answer[known]]
         free = free[~known]

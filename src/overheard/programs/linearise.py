@@ -71,7 +71,7 @@ class LinearOptions:
     together: float = 2e7
     segments: int = 12
     watched: int = 4
-    equations: int = 24
+    equations: int = 10
     fewest: int = 3000
     numbers: float = 8e6
     candidates: int = 2
@@ -497,43 +497,48 @@ def linearise(
     at: Trajectory,
     message: tuple[Wire, Array],
     clients: tuple[Indices, int, float],
-    states: States,
+    ways: Sequence[States],
     rng: np.random.Generator,
-) -> Linearised:
+) -> list[Linearised]:
     """A returned model (P,), with the standard deviation (P,) of its rounding and noise, as a
-    linear measurement of the state of each record.
+    linear measurement of the state of each record: one for each of the ``ways`` to tell states.
 
     clients: candidates (S, n) of simulated clients; how many of them, the last, are held out; and
     the standard deviation of the noise that a defence puts on their updates.
     """
     (returned, rounding), (chosen, held, declared), options = message, clients, at.options
     done = at.trained(chosen, rng)
-    truth = states.of(at.candidates, chosen, done.order)
     most = coordinates(at.candidates, options)
     spread = done.ends.var(axis=0, dtype=np.float64) + rounding**2
     which = at.telling(done.parts, most, spread)
     columns = at.columns(done.parts, which)
-    points = states.points(_sizes(at, done.parts, which, states))
     columns[:, 1:] -= columns[:, :1]
-    columns = (columns if states.sized else columns[:, 1:]).reshape(-1, len(which))
-    does = points.astype(np.float32)[truth].reshape(len(truth), -1) @ columns
-    left = done.ends[:, which] - does.astype(np.float64)
-    left += rng.normal(0.0, declared, left.shape) if declared else 0.0
+    ends = done.ends[:, which].astype(np.float64)
+    ends += rng.normal(0.0, declared, ends.shape) if declared else 0.0
     fitted = len(chosen) - held
-    centre, early = left.mean(axis=0), left[:fitted].mean(axis=0)
-    sd = np.sqrt(left.var(axis=0, ddof=1) + rounding[which] ** 2 / options.own)
-    white = whitening((left[:fitted] - early) / np.sqrt(fitted - 1), sd, options.own)
-    totals = np.vstack([returned[which] - centre, (does + left)[fitted:] - early])
-    rows, totals = (white(part) / np.sqrt(options.own) for part in (columns, totals))
-    counted = int(states.sized or not at.candidates.present[0])
-    if counted:  # how much all records add up to is known, whoever they are and whenever used
-        row = np.eye(points.shape[1])[0] if states.sized else np.ones(points.shape[1])
-        total = (points @ row)[truth[0]].sum() / options.counted
-        rows = np.column_stack([rows, np.tile(row / options.counted, at.candidates.records)])
-        totals = np.column_stack([totals, np.full(1 + held, total)])
-    squares = np.einsum("sr,sr->s", totals, totals)
-    rows, totals = _strongest(rows, totals, options)
-    return Linearised(rows, points, totals, squares, truth[fitted:], counted, fitted)
+
+    def told(states: States) -> Linearised:
+        truth = states.of(at.candidates, chosen, done.order)
+        points = states.points(_sizes(at, done.parts, which, states))
+        single = (columns if states.sized else columns[:, 1:]).reshape(-1, len(which))
+        does = points.astype(np.float32)[truth].reshape(len(truth), -1) @ single
+        left = ends - does
+        centre, early = left.mean(axis=0), left[:fitted].mean(axis=0)
+        sd = np.sqrt(left.var(axis=0, ddof=1) + rounding[which] ** 2 / options.own)
+        white = whitening((left[:fitted] - early) / np.sqrt(fitted - 1), sd, options.own)
+        totals = np.vstack([returned[which] - centre, ends[fitted:] - early])
+        rows, totals = (white(part) / np.sqrt(options.own) for part in (single, totals))
+        counted = int(states.sized or not at.candidates.present[0])
+        if counted:  # how much all records add up to is known, whoever they are and whenever used
+            row = np.eye(points.shape[1])[0] if states.sized else np.ones(points.shape[1])
+            total = (points @ row)[truth[0]].sum() / options.counted
+            rows = np.column_stack([rows, np.tile(row / options.counted, at.candidates.records)])
+            totals = np.column_stack([totals, np.full(1 + held, total)])
+        squares = np.einsum("sr,sr->s", totals, totals)
+        rows, totals = _strongest(rows, totals, options)
+        return Linearised(rows, points, totals, squares, truth[fitted:], counted, fitted)
+
+    return [told(states) for states in ways]
 
 
 def _sizes(at: Trajectory, parts: Sequence[Part], which: Indices, states: States) -> Array:
