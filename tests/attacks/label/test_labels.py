@@ -20,6 +20,7 @@ from overheard.transcript.knowledge import (
     ClientProgram,
     GroupCounts,
     Groups,
+    Labels,
     Messages,
     PublicRecords,
 )
@@ -70,7 +71,20 @@ def test_configs(hire):
     refused("belong to audit.label", auxiliary=5)
     refused("'degree' is not an input", label=True, group="degree")
     refused("leaves nothing", label=True, auxiliary=100_000)
-    refused("is a class", lambda d: replace(d, task="classification"), label=True)
+    refused("is a class", lambda d: replace(d, task="classification"), label=True, group="diploma")
+
+
+@pytest.mark.parametrize("training", [{}, {"batch_size": 4}])
+def test_labels_of_a_network_that_are_classes_are_decoded_as_an_attribute(federate, training):
+    audit = {"attributes": [], "label": True}
+    few = {"people": 12, "columns": 12, "participation": 1.0}
+    made = federate({"name": "logistic"}, audit=audit, **few, **training)
+    view = view_of(made, "attribute.y")
+    assert Labels not in view.kinds
+    guess = launch(attack_named("max_entropy"), view, 0)
+    right, sure = guess.choice() == made.truth()["0"]["y"], guess.probabilities.max(axis=1) > 0.99
+    assert right[sure].all()
+    assert right.mean() > 0.9
 
 
 # one record
