@@ -55,6 +55,7 @@ MOMENTUM = Sgd(momentum=0.9)
         ({"name": "logistic"}, {"batch_size": 32, "epochs": 3}),
         (MLP, {"batch_size": 8, "epochs": 2}),
         (MLP, {"batch_size": 8, "steps": 5}),
+        (MLP, {"batch_size": 500, "epochs": 2}),  # one batch, whatever its order
     ],
 )
 def test_who_trained_as_declared_fits(federate, model, training):
@@ -62,7 +63,7 @@ def test_who_trained_as_declared_fits(federate, model, training):
     assert outcomes(found) == {"fits"}
     assert [replay.client for replay in found] == ["0", "1", "2", "3"]
     assert max(len(replay.rounds) for replay in found) >= 3
-    exact = "batch_size" not in training
+    exact = training.get("batch_size", 500) == 500
     for replay in found:
         assert replay.off is not None
         assert replay.round in replay.rounds

@@ -354,6 +354,10 @@ def test_any_other_module_is_taken_as_it_is(
         (lambda width: Own(width), "called without arguments, failed: TypeError"),
         (lambda: 5, "makes a int, not a torch module"),
         (lambda: 1 / 0, "failed: ZeroDivisionError: division"),
+        (
+            lambda: nn.Sequential(Own(), nn.ConstantPad1d((0, 1), 0.0)),
+            "gives 2 numbers a record where",
+        ),
     ],
 )
 def test_a_wrong_factory(

@@ -243,7 +243,10 @@ class Training:
 
     @classmethod
     def of(cls, told: Recipe, defence: AppliedDefence, records: Mapping[str, Records]) -> Training:
-        """Of these clients on these records."""
+        """Of these clients on these records; of a batch that holds all of them, full batches."""
+        counted = told.steps or told.drop_last or told.private
+        if not counted and max(map(len, records.values())) <= (told.batch_size or 0):
+            told = told.model_copy(update={"batch_size": None})
         inputs = tuple(encode(told.of(c).encoding, own) for c, own in records.items())
         return cls(told, defence, inputs, tuple(map(told.target.encode, records.values())))
 

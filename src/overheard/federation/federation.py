@@ -224,7 +224,7 @@ class Secrets(Spec):
     """Into how many ranges those are cut that are numbers with more values than that; left out,
     numbers with more than 32 values are cut into 4. Example: `bins = 8`"""
     label: bool = False
-    """Ask about the labels too (of a program's classes: as about an attribute)."""
+    """Ask about the labels too (classes: as about an attribute)."""
     group: str = ""
     """The column whose groups' mean labels are asked for. Example: `group = "sex"`"""
     auxiliary: int = Field(default=0, ge=0)

@@ -166,9 +166,8 @@ def plan(
 
 
 def _class_asked(config: Federation, dataset: Dataset) -> bool:
-    """Whether a label is asked about that is one of a program's classes: that is an attribute."""
-    program = isinstance(config.model, Settings)
-    return config.audit.label and dataset.task == "classification" and program
+    """Whether a label is asked about that is one of several classes: that is an attribute."""
+    return config.audit.label and dataset.task == "classification"
 
 
 def _own_terms(config: Federation, encoding: Encoding, target: Target) -> tuple[Encoding, Target]:

@@ -93,10 +93,11 @@ def recorded_model(
     made = model_of(described.factory, layout)
     if isinstance(made, Dense):
         return made
+    from overheard.programs.layers import described as tried  # torch: only where it is needed
+
     shape = described.shape or image_of(layout, encoding.width)
-    if shape and np.prod(shape) != encoding.width:
-        raise FixConfig(f"model.shape {shape} does not hold {encoding.width} inputs")
-    return made.model_copy(update={"inputs": encoding.width, "outputs": outputs, "shape": shape})
+    module = tried(described.factory, encoding.width, outputs, shape)
+    return module.model_copy(update={name: getattr(made, name) for name in ("wire_names", "idle")})
 
 
 def _in_order(model: Dense, layout: Layout) -> dict[str, str]:

@@ -20,6 +20,7 @@ from overheard.transcript.knowledge import (
     ClientProgram,
     GroupCounts,
     Groups,
+    Labels,
     Messages,
     PublicRecords,
 )
@@ -51,6 +52,19 @@ def test_a_recording_that_leaks_the_label_is_refused(hire, monkeypatch):
     recording = hire()
     with pytest.raises(FixRecording, match="sensitive column 'wage'"):
         look(recording)
+
+
+@pytest.mark.parametrize("training", [{}, {"batch_size": 4}])
+def test_labels_of_a_network_that_are_classes_are_decoded_as_an_attribute(federate, training):
+    audit = {"attributes": [], "label": True}
+    few = {"people": 12, "columns": 12, "participation": 1.0}
+    made = federate({"name": "logistic"}, audit=audit, **few, **training)
+    view = view_of(made, "attribute.y")
+    assert Labels not in view.kinds
+    guess = launch(attack_named("max_entropy"), view, 0)
+    right, sure = guess.choice() == made.truth()["0"]["y"], guess.probabilities.max(axis=1) > 0.99
+    assert right[sure].all()
+    assert right.mean() > 0.9
 
 
 # one record
