@@ -238,7 +238,7 @@ class _Promise(BaseModel):
 
 def promise_notes(recording: Recording) -> tuple[str, ...]:
     """The promise to the records of the client that is promised least, and what it leaves out; none
-    if there is none. Epsilons at different deltas are not compared: one promise for each delta."""
+    if there is none. A federation's promises are all at one delta."""
     content = recording.side("PrivacyBudget") or {}
     try:
         promises = TypeAdapter(dict[str, _Promise]).validate_python(content)
@@ -247,17 +247,17 @@ def promise_notes(recording: Recording) -> tuple[str, ...]:
             f"{recording.side_folder}: PrivacyBudget is not what the format says "
             f"({first_error(error)}); record again"
         ) from error
-    notes = []
-    for delta, same in grouped(promises.items(), lambda item: item[1].delta).items():
-        client, worst = max(same, key=lambda p: inf if p[1].epsilon is None else p[1].epsilon)
-        how, among = f"{worst.words}; client {client}", f", promised the least of {len(same)}"
-        among += " at this delta" if len(same) < len(promises) else ""
-        how += among if len(promises) > 1 else ""
-        promised = f": none is promised to a record ({how})"
-        if worst.epsilon is not None:
-            values = "" if worst.changed is None else f" and {worst.changed:.3g} for its values"
-            promised = f" promised to a record: epsilon {worst.epsilon:.3g} for its presence"
-            promised += f"{values}, at delta {delta:.3g} ({how})"
-        notes.append(f"Differential privacy{promised}.")
+    if not promises:
+        return ()
+    client, worst = max(
+        promises.items(), key=lambda item: inf if item[1].epsilon is None else item[1].epsilon
+    )
+    among = f", promised the least of {len(promises)}" if len(promises) > 1 else ""
+    how = f"({worst.words}; client {client}{among})"
+    promised = f": none is promised to a record {how}"
+    if worst.epsilon is not None:
+        values = "" if worst.changed is None else f" and {worst.changed:.3g} for its values"
+        promised = f" promised to a record: epsilon {worst.epsilon:.3g} for its presence"
+        promised += f"{values}, at delta {worst.delta:.3g} {how}"
     bounded = any(promise.epsilon is not None for promise in promises.values())
-    return (*notes, *([LEFT_OUT] * bounded))
+    return (f"Differential privacy{promised}.", *([LEFT_OUT] * bounded))
