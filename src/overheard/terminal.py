@@ -131,7 +131,7 @@ def _bar(*columns: ProgressColumn, transient: bool = False) -> Progress:
 def steps(title: str) -> Iterator[Callable[[str, int, int], None]]:
     """What to call as ``show(what, done, total)`` when a step begins, and when all are done.
 
-    A bar with the time left on a terminal, which an error wipes. Elsewhere a line on stderr for
+    A bar with the time left on a terminal. Elsewhere a line on stderr for
     every step that is called something else than the one before; hours without a word look like a
     program that hangs.
     """
@@ -150,13 +150,7 @@ def steps(title: str) -> Iterator[Callable[[str, int, int], None]]:
                 said = what
                 complain(f"{title} {what} ({done} of {total} done)")
 
-        try:
-            yield show
-        except BaseException:
-            bar.live.transient = True
-            bar.live.stop()
-            bar.disable = True  # or leaving prints an empty line
-            raise
+        yield show
 
 
 @contextmanager

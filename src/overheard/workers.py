@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import lru_cache
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from threading import Thread
-from types import ModuleType
 from typing import Any, TypeVar
 
 from overheard.errors import FixConfig, needs
@@ -44,8 +44,16 @@ def shared_out(
 
     ``workers``: see above. ``say``: told how long it will take, once that is known to be long.
     """
+    if workers == "ray" or ":" in workers:
+        yield from on_cluster(task, calls, "auto" if workers == "ray" else workers)
+        return
+    if workers and not (workers.isdigit() and int(workers)):
+        raise FixConfig(
+            f"{workers!r} cannot work; give a number of processes from 1 on, ray, or the address "
+            "of a Ray cluster, HOST:PORT"
+        )
     if workers not in ("", "1"):
-        yield from spread(task, calls, workers, what)
+        yield from in_processes(task, calls, min(int(workers), max(len(calls), 1)), what)
         return
     begin, announced = time.monotonic(), False
     for done, call in enumerate(calls, 1):
@@ -58,20 +66,6 @@ def shared_out(
         if several > 1:
             yield from in_processes(task, calls[done:], several, what)
             return
-
-
-def spread(
-    task: Callable[..., Result], calls: Sequence[tuple[Any, ...]], workers: str, what: str
-) -> Iterator[Result]:
-    """The same, by as many processes as are asked for or by a cluster."""
-    if workers.isdigit() and int(workers):
-        return in_processes(task, calls, min(int(workers), max(len(calls), 1)), what)
-    if workers == "ray" or ":" in workers:
-        return on_cluster(task, calls, "auto" if workers == "ray" else workers)
-    raise FixConfig(
-        f"{workers!r} cannot work; give a number of processes from 1 on, ray, or the address of a "
-        "Ray cluster, HOST:PORT"
-    )
 
 
 def room() -> int:
@@ -124,12 +118,11 @@ def on_cluster(
             socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError, ValueError, RuntimeError) as error:
-        words = str(error).splitlines()[0] if str(error) else type(error).__name__
-        remedy = "start one, or give a number of workers"
-        raise FixConfig(f"no Ray cluster answers at {address!r} ({words}); {remedy}") from error
+        words = f"no Ray cluster answers at {address!r} ({type(error).__name__}: {error})"
+        raise FixConfig(f"{words}; start one, or give a number of workers") from error
     try:
         held, remote = ray.put(task), ray.remote(num_cpus=1)(_do_there)
-        waiting = [remote.remote([held], *call) for call in calls]  # in a list: not fetched anew
+        waiting = [remote.remote([ray.get, held], *call) for call in calls]
         while waiting:
             ready, waiting = ray.wait(waiting)
             yield from ray.get(ready)
@@ -137,27 +130,27 @@ def on_cluster(
         ray.shutdown()
 
 
-_TASK: dict[str, Callable[..., Any]] = {}
-"""In a worker: what it does, by the name that it has there."""
+_TASK: list[Callable[..., Any]] = []
+"""In a worker: what it does."""
 
 
 def _do(*call: Any) -> Any:
-    return _TASK[""](*call)
+    return _TASK[0](*call)
 
 
-def _do_there(held: Sequence[Any], *call: Any) -> Any:
-    """On a machine of a cluster: the task is fetched once."""
-    import ray
+@lru_cache(maxsize=1)
+def _fetched(get: Callable[[Any], Any], held: Any) -> Any:
+    return get(held)
 
-    if (name := held[0].hex()) not in _TASK:
-        _TASK.clear()
-        _TASK[name] = ray.get(held[0])
-    return _TASK[name](*call)
+
+def _do_there(how: Sequence[Any], *call: Any) -> Any:
+    """On a machine of a cluster: the task is fetched once (what is not in a list Ray fetches)."""
+    return _fetched(*how)(*call)
 
 
 def _begin(parent: int, task: Callable[..., Any]) -> None:
     """Take the task, and end with the parent, which cannot say good-bye if it is killed."""
-    _TASK[""] = task
+    _TASK.append(task)
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -178,7 +171,7 @@ def _for_workers() -> Iterator[None]:
     added = [name for name in (*THREADS, "PYTHONSAFEPATH") if name not in os.environ]
     os.environ.update(dict.fromkeys(added, "1"))
     script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
+    sys.modules["__main__"] = type(script)("__main__")  # an empty module
     try:
         yield
     finally:

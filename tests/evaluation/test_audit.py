@@ -256,16 +256,3 @@ def test_of_several_clients_the_one_promised_least() -> None:
 def test_what_is_no_promise_is_refused(content: Any) -> None:
     with pytest.raises(FixRecording, match="PrivacyBudget is not what the format says"):
         promise_notes(SideOnly(content))  # type: ignore[arg-type]
-
-
-def test_epsilons_at_different_deltas_are_not_compared() -> None:
-    """The larger one may be at the smaller delta, and say nothing about which promise is worse."""
-    both = {
-        "a": {"epsilon": 3.0, "delta": 1e-3, "words": "DP-SGD"},
-        "b": {"epsilon": 5.0, "delta": 1e-6, "words": "DP-SGD"},
-        "c": {"epsilon": 4.0, "delta": 1e-6, "words": "DP-SGD"},
-    }
-    first, second, _ = promise_notes(SideOnly(both))  # type: ignore[arg-type]
-    assert "epsilon 3 for its presence, at delta 0.001" in first
-    assert "epsilon 5 for its presence, at delta 1e-06" in second
-    assert "client b, promised the least of 2 at this delta" in second

@@ -36,6 +36,7 @@ SEPARATORS = ",;\t|"
 NO_VALUE = frozenset(["", "#N/A", "N/A", "n/a", "NA", "-NaN", "-nan", "NaN", "nan", "NULL", "null"])
 """What programs write into a column of numbers where there is none."""
 TRUTH = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
+_NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _COMMA, _POINT = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d*\.\d+")
 Column = NDArray[Any]
 
@@ -244,7 +245,7 @@ def _is_large(values: Column) -> bool:
 def _refuse_numbers(file: Path, name: str, texts: Column) -> None:
     """Refuse text that is mostly numbers: each of them would become an input of its own."""
     found, counts = np.unique(texts, return_counts=True)
-    number = np.array([_is_number(text.replace(",", ".")) for text in found.tolist()])
+    number = np.array([bool(_NUMBER.fullmatch(text.strip())) for text in found.tolist()])
     rows = int(counts[number].sum())
     if 2 * rows <= len(texts):
         return
@@ -263,10 +264,3 @@ def _refuse_numbers(file: Path, name: str, texts: Column) -> None:
         f"[data] missing = {str(odd[0])!r} to leave such rows out, categories = [{name!r}] to have "
         f"it as text all the same, or drop = [{name!r}]"
     )
-
-
-def _is_number(text: Any) -> bool:
-    try:
-        return bool(np.isfinite(float(text)))
-    except (TypeError, ValueError):
-        return False

@@ -88,6 +88,11 @@ class Asked:
         """The imputation baselines, each fitted once for the whole audit."""
         return Imputer(self.options.seed)
 
+    @cached_property
+    def _answers(self) -> dict[str, Mapping[str, Records] | None]:
+        """What ``truth/`` says of each target beside the records, read once."""
+        return {}
+
     def __getstate__(self) -> dict[str, Any]:
         """For another process, which reads and fits for itself and tells nobody how far it is."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -113,8 +118,9 @@ class Asked:
         """What the adversary holds of a client, and what scores its guesses."""
         view = observe(self.recording, self.threat, target, client)
         this = (self.recipe, self.truth, target, view, self.options.seed)
-        answers = answers_in(self.recording, target)
-        return view, Case(*this, answers, self.imputer).scorer()
+        if target.key not in self._answers:
+            self._answers[target.key] = answers_in(self.recording, target)
+        return view, Case(*this, self._answers[target.key], self.imputer).scorer()
 
     def tried(
         self,

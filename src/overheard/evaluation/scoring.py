@@ -216,7 +216,6 @@ class Case:
         details: Mapping[str, float | int | str],
         claimed: Posterior | None,
         free: tuple[float, Array | None],
-        **more: Any,
     ) -> Scored:
         """The share guessed right, with what the attack claims to know, where that holds.
 
@@ -253,7 +252,6 @@ class Case:
             calibration=None if claimed is None else calibration(claimed),
             evidence=evidence,
             p_value=None if "flag" in told else p,
-            **more,
         )
         return Scored(found, hits, imputed, claimed)
 

@@ -71,19 +71,11 @@ Pools = tuple[str, Mapping[str, Pool]]
 
 
 @dataclass(frozen=True)
-class LabelSecret:
-    """What the adversary who asks about labels is given: groups and records from elsewhere."""
-
-    group: str
-    values: tuple[Value, ...]
-    auxiliary: Records | None
-
-
-@dataclass(frozen=True)
 class Plan:
     """A federation that is ready to run. ``attributes``: what each secret is called, to its values.
 
-    ``auxiliary``: records that no client holds, for who asks about an attribute.
+    ``label``: what who asks about labels is given, if anybody does: groups, and records from
+    elsewhere. ``auxiliary``: records that no client holds, for who asks about an attribute.
     ``properties``: what is asked of each client as a whole, and who has it.
     """
 
@@ -92,7 +84,7 @@ class Plan:
     told: Recipe | Program
     clients: dict[str, Records]
     attributes: dict[str, AttributeDomain]
-    label: LabelSecret | None = None
+    label: tuple[Piece, ...] | None = None
     strangers: Records | None = None
     auxiliary: Records | None = None
     properties: Properties | None = None
@@ -280,7 +272,7 @@ def _network(wanted: NetworkSettings, encoding: Encoding, outputs: int) -> Netwo
     )
 
 
-def _label_secret(config: Federation, dataset: Dataset) -> tuple[LabelSecret | None, Dataset]:
+def _label_secret(config: Federation, dataset: Dataset) -> tuple[tuple[Piece, ...] | None, Dataset]:
     """What is asked about labels, and the dataset without the records kept for the adversary."""
     asked = config.audit
     if not asked.label or (_class_asked(config, dataset) and not asked.group):
@@ -294,13 +286,15 @@ def _label_secret(config: Federation, dataset: Dataset) -> tuple[LabelSecret | N
     if asked.group and asked.group not in dataset.inputs():
         known = ", ".join(dataset.inputs())
         raise FixConfig(f"audit.group {asked.group!r} is not an input; choose from {known}")
-    values = domain_of(dataset.records, asked.group) if asked.group else ()
+    groups: tuple[Piece, ...] = ()
+    if asked.group:
+        groups = (Groups(asked.group, domain_of(dataset.records, asked.group)),)
     if not asked.auxiliary:
-        return LabelSecret(asked.group, values, None), dataset
+        return groups, dataset
     count = asked.auxiliary
     order = stream(config.seed, "auxiliary").permutation(len(dataset.records))
     auxiliary, kept = kept_out(dataset, order[:count], "audit.auxiliary", count)
-    return LabelSecret(asked.group, values, auxiliary), kept
+    return (*_strangers(auxiliary, dataset.target), *groups), kept
 
 
 FILE_ONLY = tuple("path client target task drop categories missing encoding separator".split())
@@ -439,14 +433,8 @@ def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
         }
         given = (candidates, plan.attributes[column]) if column else (candidates,)
         yield replace(base, target=membership(column), given=given)
-    if (asked := plan.label) is not None:
-        groups = (Groups(asked.group, asked.values),) if asked.group else ()
-        yield replace(
-            base,
-            known=plan.clients,
-            hidden=frozenset({label}),
-            given=(*_strangers(asked.auxiliary, label), *groups),
-        )
+    if plan.label is not None:
+        yield replace(base, known=plan.clients, hidden=frozenset({label}), given=plan.label)
     if (sought := plan.properties) is not None:
         common = (*_strangers(sought.auxiliary, label), ShardSize(sought.shard))
         for secret in sought.secrets:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from inspect import getmembers, isabstract, isclass
+from inspect import isabstract, isclass
 from typing import Any
 
 from overheard.errors import FixConfig
@@ -30,9 +30,10 @@ def all_defences() -> dict[str, type[Defence]]:
     """Every defence by its name, sorted; trusted ones come to them."""
     found: dict[str, type[Defence]] = {}
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
-        for _, thing in getmembers(import_module(module.name), isclass):
-            if thing.__module__ == module.name and issubclass(thing, Defence):
-                _add(found, thing, module.name)
+        import_module(module.name)
+    for ours in Defence.__subclasses__():
+        if ours.__module__.startswith(__name__):
+            _add(found, ours, ours.__module__)
     for point in entry_points(group=GROUP):
         _add(found, point.load(), point.value)
     return dict(sorted(found.items()))
