@@ -323,8 +323,7 @@ class MatchedFilter:
 def flagged(last: Posterior, options: Options) -> dict[str, str]:
     """A warning where "nobody" says nothing, or where the posterior was not found."""
     if not last.settled:
-        words = "not converged: the sweeps over the clients did not come to rest; listen longer"
-        return {"flag": words}
+        return {"flag": "not converged: the sweeps over clients found no rest; listen longer"}
     tested = options.nobody > 0 and last.chosen.any()
     if tested or last.detectability >= options.least_detectable(len(last.chosen)):
         return {}

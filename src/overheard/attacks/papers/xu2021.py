@@ -9,9 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,10 +74,6 @@ def affine_map(link: Messages, recipe: Recipe) -> LocalOptimum:
     return decode_least_squares(sent, sent - link.updates(), rounding_sd=noise)
 
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
 @dataclass(frozen=True)
 class LearnedMap:
     """Trains a network with one hidden layer to predict the client's update from the model sent
@@ -140,26 +135,27 @@ def learn_map(
     goal, offset = (torch.from_numpy(x / width).float() for x in (updates - middle, middle))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        layers = nn.Linear(size, settings.hidden), nn.ReLU(), nn.Linear(settings.hidden, size)
-    network = nn.Sequential(*layers)
-
-    def minimise(objective: Callable[[], Tensor], free: Any, rate: float, steps: int) -> float:
-        """Adam's last objective."""
-        adam = torch.optim.Adam(free, lr=rate, fused=True)
-        for _ in range(steps):
-            adam.zero_grad()
-            value = objective()
-            value.backward()  # type: ignore[no-untyped-call]
-            adam.step()
-        return float(value.detach())
-
-    # problem (9): the map
-    loss = minimise(lambda: ((network(models) - goal) ** 2).mean(), network.parameters(),
-                    settings.rate, settings.steps)  # fmt: skip
-    network.requires_grad_(False)
+        layers = nn.Linear(size, settings.hidden), nn.Linear(settings.hidden, size)
+    w1, b1, w2, b2 = free = [p.detach() for layer in layers for p in layer.parameters()]
+    # problem (9): the map; by hand, as autograd takes new memory for all activations in every step
+    adam = torch.optim.Adam(free, lr=settings.rate, fused=True)
+    h, back = torch.empty(2, rounds, settings.hidden)
+    for _ in range(settings.steps):
+        torch.addmm(b1, models, w1.T, out=h).relu_()
+        y = torch.addmm(b2, h, w2.T).sub_(goal)
+        loss = float(y.square().mean())
+        y *= 2 / y.numel()
+        w2.grad, b2.grad = y.T @ h, y.sum(0)
+        torch.mm(y, w2, out=back).mul_(h.sign_())
+        w1.grad, b1.grad = back.T @ models, back.sum(0)
+        adam.step()
     # problem (10): the model that it would leave unchanged
     theta = last[-1].clone().requires_grad_(True)
-    left = minimise(lambda: ((network(theta) + offset) ** 2).mean(), [theta],
-                    settings.search_rate, settings.search_steps)  # fmt: skip
-    unit = size * width**2
-    return theta.detach().numpy() * spread + centre, loss * unit * rounds, left * unit
+    adam = torch.optim.Adam([theta], lr=settings.search_rate, fused=True)
+    for _ in range(settings.search_steps):
+        adam.zero_grad()
+        left = (((theta @ w1.T + b1).relu() @ w2.T + b2 + offset) ** 2).mean()
+        left.backward()  # type: ignore[no-untyped-call]
+        adam.step()
+    fixed, unit = theta.detach().numpy() * spread + centre, size * width**2
+    return fixed, loss * unit * rounds, float(left.detach()) * unit
