@@ -75,6 +75,9 @@ class Data(Spec):
     categories: tuple[str, ...] = ()
     """Of a file: columns read as text even where they look like numbers. Example:
     `categories = ["postcode"]`"""
+    keep: tuple[str, ...] = ()
+    """Of a file: columns that look like ids or dates and are meant as inputs all the same. Example:
+    `keep = ["ward_number"]`"""
     missing: Annotated[tuple[str, ...], BeforeValidator(_several)] = ()
     """Of CSV: what stands for no value. Rows that hold it are left out, and the report says how
     many. Example: `missing = ["?", "NA"]`"""

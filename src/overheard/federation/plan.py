@@ -304,7 +304,7 @@ def _label_secret(config: Federation, dataset: Dataset) -> tuple[LabelSecret | N
     return LabelSecret(asked.group, values, auxiliary), kept
 
 
-FILE_ONLY = tuple("path client target task drop categories missing encoding separator".split())
+FILE_ONLY = tuple("path client target task drop categories keep missing encoding separator".split())
 """Settings of ``[data]`` that are about a table of the user's own."""
 
 
