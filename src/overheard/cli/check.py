@@ -15,7 +15,7 @@ import overheard
 from overheard import terminal
 from overheard.cli.options import Out
 from overheard.errors import FixConfig
-from overheard.files import write_durably
+from overheard.files import refuse_existing, write_durably
 
 if TYPE_CHECKING:
     from overheard.data.roles import Role
@@ -45,6 +45,7 @@ def check(
     from overheard.data.file import NO_VALUE, Reading, read_table, roles
     from overheard.data.roles import CLIENTS, NOT_INPUTS, TARGETS, called
 
+    refuse_existing(out)
     found, rows = roles(table)
     names = [role.name for role in found]
     client = client or called([r.name for r in found if r.what in ("category", "number")], CLIENTS)

@@ -133,6 +133,7 @@ def read_sweep(path: str | Path) -> SweepConfig:
             )
     else:
         content = read_toml(folder)
+        content.pop("policy", None)
         base = located(content.get("base", content), folder)
     if "base" not in content:
         trains = parse_config(base, str(path)).trains()
