@@ -132,12 +132,15 @@ def _headings(tokens: list[Any]) -> list[tuple[str, str]]:
 
 
 def test_pictures_hold_names_as_text() -> None:
-    from overheard.report.advice import Point
-    from overheard.sweep.frontier import draw as draw_frontier
+    from overheard.report.advice import Mean, Point, frontiers
+    from overheard.report.html import render_settings
+    from overheard.report.svg import picture as drawn
 
     evil = visible("</text><script>owned=1</script>$\\frac{h}$ &lt;i \x1b[31m")
-    point = Point(evil, 1.0, (), evil, evil, 0.1, 0.0, None, 0.5, 0.0, evil, 1, 0)
-    picture = draw_frontier([point], evil)
+    means = Mean(0.1), None, None, Mean(0.5)
+    point = Point(evil, 1.0, (), evil, evil, *means, evil, 1, 0, chosen=True)
+    assert "<script>owned" not in render_settings([point], evil)
+    picture = drawn(evil, [(evil, one.figure) for one in frontiers([point])], [evil])
     names = {element.tag.rpartition("}")[2] for element in ET.fromstring(picture).iter()}
     assert not names & {"script", "a", "image", "foreignObject"}
     assert "frac" in picture

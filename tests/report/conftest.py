@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from overheard.evaluation.decision import share_p_value
-from overheard.evaluation.record import AttackInfo, Audit, Finding, Run, Skipped
+from overheard.evaluation.record import AttackInfo, Audit, Calibration, Finding, Run, Skipped
 
 LINK, RECORDS = "individual messages", ("public records", "labels")
 INFOS = tuple(
@@ -147,6 +147,10 @@ def demo_like() -> Audit:
     )
 
 
+def sure(k: int) -> Calibration:
+    return Calibration(bits=0.2, certain=k % 300, certain_right=k % 300, known=k % 300)
+
+
 def many_clients(clients: int, attributes: int = 3, attacks: int = 6) -> Audit:
     """As many as asked for; every attack is a copy of the first under another name."""
     names = [f"attack_{a}" for a in range(attacks)]
@@ -154,7 +158,7 @@ def many_clients(clients: int, attributes: int = 3, attacks: int = 6) -> Audit:
     findings = [
         share_finding("max_entropy", f"hospital {c:03d}", f"secret_{s}",
                       0.5 + 0.4 * ((7 * c + 3 * a + s) % 50) / 50, 1000 + c, 0.55, 0.6
-                      ).model_copy(update={"attack": name})
+                      ).model_copy(update={"attack": name, "calibration": sure(7 * c + s)})
         for c in range(clients) for s in range(attributes) for a, name in enumerate(names)
     ]  # fmt: skip
     return Audit(

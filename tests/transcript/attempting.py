@@ -35,8 +35,8 @@ from overheard.recorders.folder import import_folder, read_pattern
 from overheard.recorders.template import write_template
 from overheard.report import render
 from overheard.report.digest import digest
-from overheard.report.html import render_markdown
-from overheard.sweep.frontier import draw, frontier
+from overheard.report.html import render_markdown, render_settings
+from overheard.sweep.frontier import frontier
 from overheard.sweep.grid import cells, parse_sweep, read_sweep
 from overheard.sweep.run import read_rows
 from overheard.transcript.kind import recipe_of
@@ -295,7 +295,7 @@ def _cells(place: Path) -> None:
     name = hashlib.sha256(json.dumps([cell.key]).encode()).hexdigest()[:32]
     whole = hashlib.sha256(text).hexdigest().encode() + b"\n" + text
     (folder / "cells" / f"{name}.json").write_bytes(whole)
-    draw(frontier(read_rows(folder)))
+    render_settings(frontier(read_rows(folder)), folder.name)
 
 
 def _table(place: Path) -> None:

@@ -17,7 +17,17 @@ import typer
 from typer import Option
 
 from overheard import terminal
-from overheard.cli import audit, catalogue, describe, detect, explain, preflight, recording, report
+from overheard.cli import (
+    audit,
+    catalogue,
+    check,
+    describe,
+    detect,
+    explain,
+    preflight,
+    recording,
+    report,
+)
 from overheard.cli import sweep as sweeps
 from overheard.errors import OverheardError
 
@@ -59,6 +69,7 @@ for _example, _command in (
     ("sweep sweep.toml --out sweep --workers 2", sweeps.sweep),
     ("frontier sweep", sweeps.frontier),
     ("import checkpoints --out run", recording.import_checkpoints),
+    ("check people.csv --client hospital --target cost", check.check),
     ("init run --data people.csv --client site --target y", describe.init),
     ("demo --out demo-out", audit.demo),
     ("simulate federation.toml --out run", recording.simulate),

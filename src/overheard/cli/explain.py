@@ -5,6 +5,7 @@ What is printed, and docs/configuration.md, come from the schema itself.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,10 +19,16 @@ if TYPE_CHECKING:
 
 def explain(
     key: Annotated[str, typer.Argument(help="A key or a table; default: all of them.")] = "",
+    schema: Annotated[bool, typer.Option("--schema", help="JSON schema of audit.json.")] = False,
 ) -> None:
-    """Say what a key of a federation's file means."""
+    """Say what a key of a federation's file or of a policy means."""
     from overheard.transcript.threat import nearest
 
+    if schema:
+        from overheard.evaluation.record import Audit
+
+        typer.echo(json.dumps(Audit.model_json_schema(), indent=1))
+        return
     known = every_key()
     found = [k for k in known if f".{k.path}.".endswith(f".{key}.") or k.path.startswith(f"{key}.")]
     if not found:
@@ -36,6 +43,7 @@ def explain(
 
 def every_key() -> list[Key]:
     """Every key of a federation's file."""
+    from overheard.evaluation.policy import Policy
     from overheard.federation.defences import all_defences
     from overheard.federation.federation import Federation, NetworkSettings
     from overheard.federation.reading import keys
@@ -44,7 +52,7 @@ def every_key() -> list[Key]:
 
     models = [NetworkSettings, *map(settings_of, families())]
     kinds = {"model": models, "server": RULES.values(), "defence": all_defences().values()}
-    return keys(Federation, kinds)  # type: ignore[arg-type]
+    return keys(Federation, kinds) + keys(Policy, {}, "policy.")  # type: ignore[arg-type]
 
 
 def kind_of(key: Key) -> str:

@@ -28,10 +28,10 @@ def report(
     same on paper (.pdf, which needs Chromium), Markdown (.md) or JSON (.json)."""
     from overheard.report import html
     from overheard.report.digest import digest
-    from overheard.sweep.frontier import frontier
-    from overheard.sweep.run import read_rows
+    from overheard.sweep.frontier import for_audit
 
-    audit, measured = overheard.read_audit(audit_file), frontier(read_rows(sweep)) if sweep else []
+    audit = overheard.read_audit(audit_file)
+    measured = for_audit(sweep, audit) if sweep else []
     made = {
         ".html": lambda: html.render(audit, measured).encode(),
         ".pdf": lambda: html.printed(html.render(audit, measured)),

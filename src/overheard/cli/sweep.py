@@ -12,9 +12,15 @@ from overheard import terminal
 from overheard.cli.options import Workers
 from overheard.files import replace_durably
 
+SETTINGS = "frontier.html"
+"""The page of a sweep, in its folder."""
+
 
 def sweep(
-    config: Annotated[Path, Argument(help="TOML file that describes the sweep.")],
+    config: Annotated[
+        Path,
+        Argument(help="TOML file of a sweep or a federation, or a recording: then a usual grid."),
+    ],
     out: Annotated[Path, Option(help="Folder of the results; an unfinished one goes on.")],
     workers: Workers = "",
     again: Annotated[bool, Option("--again", help="Run cells that failed again.")] = False,
@@ -38,26 +44,34 @@ def sweep(
 def frontier(
     folder: Annotated[Path, Argument(help="Folder of a sweep.")],
     out: Annotated[
-        Path | None, Option(help="The picture (SVG); default: in the sweep's folder.")
+        Path | None, Option(help="The page (HTML); default: in the sweep's folder.")
     ] = None,
 ) -> None:
-    """Draw leakage against utility, per defence, and say which settings are not dominated."""
-    from overheard.sweep.frontier import draw
+    """Compare the settings of a sweep: what leaks, what the model is worth, which to take."""
+    from overheard.report.advice import recommended
+    from overheard.report.html import render_settings
+    from overheard.report.words import over_seeds
     from overheard.sweep.frontier import frontier as points_of
     from overheard.sweep.run import read_described, read_rows
 
-    points, rows = points_of(read_rows(folder)), []
-    for p in sorted(points, key=lambda p: (p.attribute, -p.utility, p.leakage)):
-        lift, bits = f"{p.leakage:.3f} ± {p.leakage_spread:.3f}", f"{p.bits or 0:.3f}"
-        utility = f"{p.utility:.3f} ± {p.utility_spread:.3f}"
-        state = "decoder failed" if p.doubtful else "yes" if p.best else ""
-        known = "" if p.bits is None else bits
-        rows.append((p.attribute or "membership", p.name, p.attack, lift, known, utility, state))
-    columns = "secret,setting,worst attack,lift,bits a record,utility,not dominated"
+    points = points_of(read_rows(folder))
+    rows = []
+    for p in sorted(points, key=lambda p: (p.attribute, -p.utility.value, p.leakage.value)):
+        state = "decoder failed" if p.doubtful else "recommended" if p.chosen else ""
+        promised = "none" if p.epsilon is None else f"{p.epsilon:.3g}"
+        majority = "" if p.majority is None else f"{p.majority:.3f}"
+        people = "" if p.people is None else f"{p.people:g}"
+        figures = over_seeds(p.leakage), people, promised, over_seeds(p.utility), majority
+        rows.append((p.attribute or "membership", p.name, p.attack, *figures, state))
+    columns = "secret,setting,strongest attack,lift,people known,epsilon of a record's values,"
+    columns += f"{points[0].utility_is},majority baseline,"
     terminal.table(columns.split(","), rows)
-    picture = out or folder / "frontier.svg"
-    replace_durably(picture, draw(points, folder.name).encode())
-    terminal.wrote("picture", picture)
+    advice = recommended(points)
+    terminal.say(f"{advice.name}: {advice.why}")
+    page = out or folder / SETTINGS
+    replace_durably(page, render_settings(points, folder.name).encode())
+    terminal.wrote("page", page)
     command = f"overheard sweep {folder.name}.toml --out {folder.name}"
     about = {"command": command, "sweep": read_described(folder).model_dump(mode="json")}
-    terminal.emit({"picture": str(picture), "points": [asdict(p) for p in points], **about})
+    told = {"page": str(page), "recommended": next((p.name for p in points if p.chosen), None)}
+    terminal.emit(told | {"points": [asdict(p) for p in points], **about})

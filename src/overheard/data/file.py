@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
+from overheard.data.roles import Role, role_of
 from overheard.errors import FixConfig, FixData
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
@@ -53,7 +54,18 @@ def load(
 
     Without a ``client`` column the records are nobody's, and the column `NOBODYS` says so.
     """
-    records, origin = read_table(path, Reading(**reading), client, sensitive)
+    how = Reading(**reading)
+    records, origin = read_table(path, how, client, sensitive)
+    for name, values in records.without(client, target).columns.items():
+        text = values.dtype.kind == "U"
+        role = role_of(name, values.tolist(), not text)
+        if role.what in ("id", "date") and name not in (*how.keep, *how.categories, *sensitive):
+            raise FixData(
+                f"{path}: column {name!r} looks like {'an id' if role.what == 'id' else 'a date'}"
+                f" ({role.values:,} values in {len(values):,} rows), and would be "
+                f"{f'{role.values:,} inputs' if text else 'an input'} of the model. Say in [data] "
+                f"drop = [{name!r}] to leave it out, or keep = [{name!r}] if it is meant"
+            )
     if not client:
         records = Records({**records.columns, NOBODYS: np.full(len(records), "nobody")})
     text_target = target in records.columns and records[target].dtype.kind == "U"
@@ -72,12 +84,14 @@ def load(
 @dataclass(frozen=True)
 class Reading:
     """How a table is read. ``drop``: columns that are left out; ``categories``: columns that are
-    text even where they look like numbers. Of CSV: rows in which one of ``missing`` stands in a
+    text even where they look like numbers; ``keep``: columns that are inputs although they look
+    like ids or dates. Of CSV: rows in which one of ``missing`` stands in a
     column that is not dropped are left out.
     """
 
     drop: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     encoding: str = ""
     separator: str = ""
@@ -128,8 +142,51 @@ def read_table(
     return Records(columns), origin
 
 
+def roles(path: str | Path, how: Reading | None = None) -> tuple[list[Role], int]:
+    """What each column of a table is, and how many rows there are; no cell is refused."""
+    file = Path(path)
+    if file.suffix == ".parquet":
+        found = read_table(str(file), Reading())[0].columns
+        of = [role_of(n, v.tolist(), v.dtype.kind != "U") for n, v in found.items()]
+        return of, len(next(iter(found.values())))
+    names, rows, point = _rows(file, how or Reading())
+    told = []
+    for name, column in zip(names, zip(*rows, strict=True), strict=True):
+        there = [cell for cell in column if cell.strip() not in NO_VALUE]
+        typed = _typed(there, point) if there else np.array([])
+        numbers = typed.dtype.kind == "f" or _is_large(typed)
+        told.append(role_of(name, typed.tolist(), numbers, len(column) - len(there)))
+    return told, len(rows)
+
+
 def _read_csv(file: Path, how: Reading) -> tuple[dict[str, Column], list[str], int]:
     """The columns that are used, the names of all, and how many rows were left out."""
+    names, rows, point = _rows(file, how)
+    cells = {n: c for n, c in zip(names, zip(*rows, strict=True), strict=True) if n not in how.drop}
+    whole = np.ones(len(rows), dtype=bool)
+    for name, column in cells.items():
+        gaps = _gaps(column, point, how.missing)
+        if gaps.any() and not how.missing:
+            raise FixData(
+                f"{file}: column {name!r} has a missing value (row {int(gaps.argmax())}); impute "
+                "it, drop the row, name the column in `drop`, or say in [data] what stands for no "
+                'value, as in missing = ["", "NA"]: such rows are left out then'
+            )
+        whole &= ~gaps
+    if not whole.any():
+        raise FixData(f"{file}: every row holds a missing value; name the columns in `drop`")
+    kept = {name: list(compress(column, whole)) for name, column in cells.items()}
+    found = {
+        name: np.array(column, dtype=object) if name in how.categories else _typed(column, point)
+        for name, column in kept.items()
+    }
+    return found, names, int((~whole).sum())
+
+
+def _rows(file: Path, how: Reading) -> tuple[list[str], list[list[str]], str]:
+    """The names of all columns, the rows as they stand, and what decimals are written with."""
+    if not file.is_file():
+        raise FixData(f"{file}: no such file; give a CSV or Parquet table")
     text = _decoded(file, how.encoding)
     mark = how.separator or _separator(text)
     try:
@@ -155,26 +212,7 @@ def _read_csv(file: Path, how: Reading) -> tuple[dict[str, Column], list[str], i
         raise FixData(f"{file}: column {twice!r} stands twice; rename one")
     if not rows:
         raise FixData(f"{file}: there are no records below the header; give a table that has some")
-    point = _decimal(rows[:200], mark)
-    cells = {n: c for n, c in zip(names, zip(*rows, strict=True), strict=True) if n not in how.drop}
-    whole = np.ones(len(rows), dtype=bool)
-    for name, column in cells.items():
-        gaps = _gaps(column, point, how.missing)
-        if gaps.any() and not how.missing:
-            raise FixData(
-                f"{file}: column {name!r} has a missing value (row {int(gaps.argmax())}); impute "
-                "it, drop the row, name the column in `drop`, or say in [data] what stands for no "
-                'value, as in missing = ["", "NA"]: such rows are left out then'
-            )
-        whole &= ~gaps
-    if not whole.any():
-        raise FixData(f"{file}: every row holds a missing value; name the columns in `drop`")
-    kept = {name: list(compress(column, whole)) for name, column in cells.items()}
-    found = {
-        name: np.array(column, dtype=object) if name in how.categories else _typed(column, point)
-        for name, column in kept.items()
-    }
-    return found, names, int((~whole).sum())
+    return names, rows, _decimal(rows[:200], mark)
 
 
 def _gaps(column: Sequence[str], point: str, missing: Sequence[str]) -> NDArray[np.bool_]:

@@ -77,6 +77,9 @@ class Data(Spec):
     categories: tuple[str, ...] = ()
     """Of a file: columns read as text even where they look like numbers. Example:
     `categories = ["postcode"]`"""
+    keep: tuple[str, ...] = ()
+    """Of a file: columns that look like ids or dates and are meant as inputs all the same. Example:
+    `keep = ["ward_number"]`"""
     missing: Annotated[tuple[str, ...], BeforeValidator(_several)] = ()
     """Of CSV: what stands for no value. Rows that hold it are left out, and the report says how
     many. Example: `missing = ["?", "NA"]`"""
@@ -365,7 +368,9 @@ class Federation(Spec):
 def read_config(path: str | Path, recorded: bool = False, confined: bool = False) -> Federation:
     """Read and check a file, of a federation that is simulated or was ``recorded``; ``confined``:
     as `located` has it."""
-    return parse_config(located(read_toml(path), Path(path), confined), str(path), recorded)
+    content = read_toml(path)
+    content.pop("policy", None)  # what is allowed is asked of an audit: evaluation.policy
+    return parse_config(located(content, Path(path), confined), str(path), recorded)
 
 
 def parse_config(

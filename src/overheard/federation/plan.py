@@ -297,7 +297,7 @@ def _label_secret(config: Federation, dataset: Dataset) -> tuple[tuple[Piece, ..
     return (*_strangers(auxiliary, dataset.target), *groups), kept
 
 
-FILE_ONLY = tuple("path client target task drop categories missing encoding separator".split())
+FILE_ONLY = tuple("path client target task drop categories keep missing encoding separator".split())
 """Settings of ``[data]`` that are about a table of the user's own."""
 
 

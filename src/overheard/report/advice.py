@@ -10,10 +10,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Any
 
 from markupsafe import Markup
+from scipy.stats import t as student_t
 
+from overheard.evaluation.policy import USUAL
 from overheard.evaluation.record import Audit
 from overheard.foreign.shown import visible
 from overheard.questions.question import grouped
@@ -21,11 +24,31 @@ from overheard.report import svg, words
 
 
 @dataclass(frozen=True)
-class Point:
-    """One setting of a sweep: the worst attack's leakage and the model's utility, means over seeds.
+class Mean:
+    """A mean over seeds with its 95% interval (Student's), which one seed has none of."""
 
-    ``leakage`` is the lift over the best guess of somebody who does not listen (never below 0),
-    ``bits`` what the adversary learned per record. ``spread`` are standard deviations over seeds.
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Mean:
+        mean = fmean(values)
+        if len(values) < 2:
+            return cls(mean)
+        reach = float(student_t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
+        return cls(mean, mean - reach, mean + reach)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting of a sweep: the worst attack's leakage and the model's utility, over seeds.
+
+    ``leakage`` is the lift over the better baseline (never below 0), ``people`` how many are known
+    beyond 99% because of the updates, ``bits`` what the adversary learned per record. ``epsilon``
+    is promised to a record's values (None: nothing is). ``majority``: the utility of the best
+    constant. ``exposed``: by the audit of any seed. ``best``: no other setting leaks less and is
+    worth more; ``chosen``: the one that is recommended.
     """
 
     defence: str
@@ -33,15 +56,18 @@ class Point:
     varied: tuple[tuple[str, Any], ...]
     attack: str
     attribute: str
-    leakage: float
-    leakage_spread: float
+    leakage: Mean
+    people: float | None
     bits: float | None
-    utility: float
-    utility_spread: float
+    utility: Mean
     utility_is: str
     seeds: int
     flagged: int
+    epsilon: float | None = None
+    majority: float | None = None
+    exposed: bool = False
     best: bool = False
+    chosen: bool = False
 
     @property
     def doubtful(self) -> bool:
@@ -49,9 +75,26 @@ class Point:
         return self.bits is not None and self.bits < -0.05
 
     @property
+    def setting(self) -> tuple[Any, ...]:
+        """Which setting it is about, whatever the secret."""
+        return self.defence, self.strength, self.varied
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is the federation as it is, undefended."""
+        return self.defence == "none" and not self.strength
+
+    @property
     def name(self) -> str:
         strength = f" {self.strength:g}" if self.strength else ""
         return ", ".join([f"{self.defence}{strength}", *(f"{k}={v}" for k, v in self.varied)])
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the usual policy allows what leaks, of a model that is worth something."""
+        worth = self.majority is None or (self.utility.low or self.utility.value) > self.majority
+        quiet = self.leakage.value <= USUAL.lift and (self.people or 0) <= USUAL.people_known
+        return worth and quiet and not self.exposed and not self.doubtful
 
 
 @dataclass(frozen=True)
@@ -78,14 +121,15 @@ def frontiers(points: Sequence[Point]) -> list[Frontier]:
     Those that leak least come first."""
     found, defences = [], words.unique(p.defence for p in points)
     for secret, of in grouped(points, lambda p: p.attribute).items():
-        of.sort(key=lambda p: p.leakage)
+        of.sort(key=lambda p: p.leakage.value)
         marks, worth = [], of[0].utility_is
         for p in of:
-            ends = (p.utility - p.utility_spread, p.utility + p.utility_spread)
-            text = f"{p.name}: leaks {words.points(p.leakage)} points, "
-            text += f"{worth} {words.scientific(p.utility)}"
-            marks.append(svg.Mark(p.leakage, p.utility, *ends, text, defences.index(p.defence)))
-        best = [(p.leakage, p.utility) for p in of if p.best]
+            leaks, own = p.leakage.value, p.utility
+            ends = (own.low or own.value, own.high or own.value)
+            text = f"{p.name}: leaks {words.points(leaks)} points, "
+            text += f"{worth} {words.scientific(own.value)}"
+            marks.append(svg.Mark(leaks, own.value, *ends, text, defences.index(p.defence)))
+        best = [(p.leakage.value, p.utility.value) for p in of if p.best]
         found.append(Frontier(secret, worth, tuple(of), svg.scatter(marks, worth, best)))
     return found
 
@@ -106,8 +150,19 @@ def ranked(audit: Audit) -> list[Advice]:
 
 
 def recommended(points: Sequence[Point]) -> Advice:
-    """Of the settings measured, the one that leaks least for what it is worth."""
-    chosen = next((p for p in points if p.best), None)
-    if chosen is None:
-        return Advice("No setting measured is better", "", "")
-    return Advice(chosen.name, "", "")
+    """The setting that a sweep recommends, or that none is better, with the figures."""
+    chosen = [p for p in points if p.chosen]
+    if not chosen:
+        return Advice("No setting measured is better", words.WORDS["none_better"], "")
+    plain = next((p for p in points if p.plain), None)
+    worst = max(chosen, key=lambda p: p.leakage.value)
+    said = f"Measured: a lift of {words.points(worst.leakage.value)} points"
+    if plain is not None:
+        said += f" (undefended {words.points(plain.leakage.value)})"
+    said += f", {worst.utility_is} {words.scientific(worst.utility.value)}"
+    if plain is not None:
+        said += f" (undefended {words.scientific(plain.utility.value)}"
+        said += ", majority baseline " * (worst.majority is not None)
+        said += words.scientific(worst.majority or 0.0) * (worst.majority is not None) + ")"
+    promised = "none" if worst.epsilon is None else f"{worst.epsilon:.3g} for a record's values"
+    return Advice(worst.name, f"{said}; epsilon: {promised}.", "")

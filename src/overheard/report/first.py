@@ -20,7 +20,7 @@ from overheard.report import advice, words
 from overheard.report.advice import Advice, Point
 from overheard.transcript.threat import THREATS
 
-ROWS, COLUMNS = 5, 3
+ROWS, COLUMNS = 4, 3
 """Clients and secrets in the table of page one: those where most people are known."""
 
 

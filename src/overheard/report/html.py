@@ -69,6 +69,25 @@ def _render(audit: Audit, rows: int, measured: Sequence[Point]) -> str:
     return visible(text, keep="\n\t")
 
 
+def render_settings(points: Sequence[Point], name: str) -> str:
+    """The page of a sweep by itself."""
+    style, script = _asset("page.css"), _asset("page.js")
+    told = {"frontiers": advice.frontiers(points), "advice": [advice.recommended(points)]}
+    text = (
+        environment()
+        .get_template("settings.html.j2")
+        .render(
+            told,
+            name=name,
+            words=words,
+            style=Markup(style),  # nosec B704  # a file of this package
+            script=Markup(script),  # nosec B704  # a file of this package
+            policy=_policy(style, script),
+        )
+    )
+    return visible(text, keep="\n\t")
+
+
 def contents(audit: Audit, rows: int, measured: Sequence[Point]) -> dict[str, Any]:
     """What a template of a report may show; tables of at most so many rows."""
     return {

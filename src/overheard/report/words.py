@@ -14,11 +14,14 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from math import floor, log10
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from overheard.evaluation.policy import Known
 from overheard.evaluation.record import Audit, Finding
 from overheard.questions.question import Metric, Topic, grouped
+
+if TYPE_CHECKING:
+    from overheard.report.advice import Mean
 
 WORDS: dict[str, Any] = tomllib.loads(
     (resources.files("overheard.report") / "words.toml").read_text(encoding="utf-8")
@@ -147,6 +150,14 @@ def people(known: Known) -> str:
     low, high = (round(end * known.records) for end in (known.low, known.high))
     low, high = min(low, known.people), max(high, known.people)
     return f"{known.people:,} of {known.records:,} ({low:,} to {high:,})"
+
+
+def over_seeds(mean: Mean) -> str:
+    """0.31 (0.29 to 0.33): a mean over seeds; of one seed there is no interval."""
+    said = scientific(mean.value)
+    if mean.low is None or mean.high is None:
+        return f"{said} (one seed)"
+    return f"{said} ({scientific(mean.low)} to {scientific(mean.high)})"
 
 
 def rules() -> dict[str, str]:

@@ -35,11 +35,18 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from overheard.errors import FixConfig
-from overheard.federation.federation import parse_config
+from overheard.federation.federation import parse_config, read_config
 from overheard.federation.reading import checked, located
 from overheard.foreign.files import read_toml
 from overheard.foreign.limits import check
 from overheard.programs.records import Spec
+from overheard.recorders.template import BESIDE
+from overheard.transcript.store import Recording
+
+NOISE = (0.5, 2.0, 8.0, 32.0)
+"""Noise multipliers of the usual settings."""
+MOST_ROUNDS = 10
+"""Rounds of a recorded federation that a sweep simulates."""
 
 
 class Setting(Spec):
@@ -108,10 +115,44 @@ class Cell:
 
 
 def read_sweep(path: str | Path) -> SweepConfig:
-    content = read_toml(path)
-    if isinstance(base := content.get("base"), dict):
-        content["base"] = located(base, Path(path))
-    return parse_sweep(content, str(path))
+    """A sweep's file; or the file of a federation, or a recording that says how it was made, which
+    are swept over `usual_settings` with three seeds."""
+    folder, content = Path(path), dict[str, Any]()
+    if folder.is_dir():
+        base = dict(Recording.open(folder).about.get("config") or {})
+        described = folder / BESIDE
+        if not base and described.is_file():  # recorded elsewhere, and described since
+            found = read_config(described, recorded=True)
+            base = found.model_dump(mode="json", exclude={"clients"}, exclude_defaults=True)
+            rounds = min(len(Recording.open(folder).rounds), MOST_ROUNDS)
+            base["training"] = base.get("training", {}) | {"rounds": rounds}
+        if not base:
+            raise FixConfig(
+                f"{folder}: does not say how its clients train; `overheard init {folder}` writes "
+                "what is missing, or give the TOML file of the federation"
+            )
+    else:
+        content = read_toml(folder)
+        content.pop("policy", None)
+        base = located(content.get("base", content), folder)
+    if "base" not in content:
+        trains = parse_config(base, str(path)).trains()
+        content = {"setting": usual_settings(trains), "seeds": [0, 1, 2]}
+    return parse_sweep(content | {"base": base}, str(path))
+
+
+def usual_settings(trains: bool) -> list[dict[str, Any]]:
+    """What is tried where nobody says what: no defence; noise with a guarantee; and of networks,
+    more local work, which promises nothing."""
+    private = "dp_sgd" if trains else "dp_sums"
+    found: list[dict[str, Any]] = [{"defence": "none"}]
+    for noise in NOISE:
+        change = {"defence": [{"name": private, "clip": 1.0, "noise": noise}]}
+        found.append({"defence": private, "strength": noise, "change": change})
+    if trains:
+        blurred = {"training.epochs": 5, "training.batch_size": 16}
+        found.append({"defence": "5 epochs in batches of 16", "change": blurred})
+    return found
 
 
 def parse_sweep(content: dict[str, Any], name: str = "sweep") -> SweepConfig:

@@ -51,6 +51,7 @@ SCRATCH, TABLE = "scratch", "results.csv"
 POOLED = tuple(
     "attack question attribute metric value low high majority imputation lift clients".split()
 )
+OF_CELL = set("utility utility_is utility_majority epsilon threat error".split())
 DETAILS = ("bits_gained", "calibration_error", "balanced_accuracy")
 
 
@@ -128,6 +129,10 @@ class CellResult(Part):
     error: str | None = None
     utility: float | None = None
     utility_is: str = ""
+    utility_majority: float | None = None
+    epsilon: float | None = None
+    threat: str = ""
+    audited: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -181,6 +186,10 @@ def _measured(cell: Cell, folder: Path) -> dict[str, Any]:
         "error": "; ".join(broken) or None,
         "utility": value,
         "utility_is": name,
+        "utility_majority": _majority(kept.records[kept.target], held[kept.target], name),
+        "epsilon": record.promise.changed if record.promise is not None else None,
+        "threat": asked["threat"],
+        "audited": tuple(sorted({str(f.client) for f in record.findings})),
         "findings": tuple(pooled_rows(record)),
         "skipped": tuple(sorted({f"{s.attack}: {s.reason}" for s in record.skipped})),
         "notes": record.notes,
@@ -245,6 +254,15 @@ def _score(outputs: Array, labels: Array, classes: bool) -> tuple[float, str]:
     return float(np.mean(chosen == labels)), "accuracy"
 
 
+def _majority(trained: NDArray[Any], held: NDArray[Any], name: str) -> float | None:
+    """What the best constant is worth: the commonest class, or for r2 the mean, which is worth 0 by
+    definition; None of tables."""
+    if name != "accuracy":
+        return 0.0 if name == "r2" else None
+    values, counts = np.unique(trained, return_counts=True)
+    return float(np.mean(held == values[counts.argmax()]))
+
+
 def pooled_rows(record: Audit) -> Iterator[Finding]:
     """Every attack over all clients, with what its findings say on average; and of a ladder every
     rung below the first, which is the audit itself. Without seconds, which no two runs share."""
@@ -265,8 +283,10 @@ def pooled_rows(record: Audit) -> Iterator[Finding]:
 
 def row_of(found: Finding, ladder: bool) -> Row:
     """A finding as a row of the table; of a ladder with the rung."""
-    row = {"rung": found.rung or RUNGS[0].name} if ladder else {}
+    row: Row = {"rung": found.rung or RUNGS[0].name} if ladder else {}
     row |= {key: getattr(found, key) for key in POOLED} | {"records": found.n}
+    row["people_known"] = found.calibration.known if found.calibration else None
+    row["level"] = found.level
     return row | {key: found.details.get(key) for key in DETAILS} | {"flagged": found.flagged}
 
 
@@ -282,7 +302,7 @@ def read_rows(folder: str | Path) -> list[Row]:
         for result in _kept(root).read(cell.key) or ():
             shared = {"cell": cell.key, "defence": cell.defence, "strength": cell.strength}
             shared |= {"seed": cell.seed} | {key: _plain(v) for key, v in cell.varied.items()}
-            shared |= result.model_dump(include={"utility", "utility_is", "error"})
+            shared |= result.model_dump(include=OF_CELL) | {"audited": len(result.audited)}
             found += [shared | row_of(one, sweep.ladder) for one in result.findings] or [shared]
     if not found:
         raise FixConfig(f"{root}: no cell is finished yet; run `overheard sweep` first")

@@ -1,0 +1,96 @@
+"""Does a policy release what leaks, and refer what does not?
+
+Small federations are simulated with a secret column that is a coin flip, of which no other column
+says anything: as they are, where the updates give it away; with a little noise, where they may; and
+drowned in noise, where they give nothing away. Each is audited as an eavesdropper would and held
+against the usual policy. Nothing that the audit calls exposed may be released; of the drowned ones
+at most one in ten may be referred to somebody, or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+import overheard
+from experiments.recordings import people, recorded
+from experiments.robustness.promises import Promise, total, tried
+from experiments.runner import Cell, Experiment, Result, cell
+from overheard.evaluation.decision import EXPOSED
+from overheard.evaluation.policy import USUAL
+
+EACH = 6
+"""Federations of a cell, of which there are 36: 216 in all."""
+NOISE = {"plain": 0.0, "noisy": 0.005, "drowned": 1000.0}
+
+
+def answered(each: Cell) -> dict[str, Any]:
+    """The answers about some federations of one kind."""
+    answers, exposed, released = [], 0, 0
+    for k in range(each["federations"]):
+        seed = 1000 * each.seed + k
+        with recorded(
+            *_federation(seed, each["clients"], each["model"], NOISE[each["world"]])
+        ) as run:
+            attacks = overheard.threat_named("eavesdropper")
+            audit = overheard.audit(run, attacks, targets=["s"])
+        answers.append(USUAL.decide([audit]).answer)
+        exposed += audit.level == EXPOSED
+        released += audit.level == EXPOSED and answers[-1] == "release"
+    held = sum(answer != "release" for answer in answers) if each["world"] == "drowned" else 0
+    counts = {a: answers.count(a) for a in ("release", "refer", "refuse")}
+    said = ", ".join(f"{n} {a}" for a, n in counts.items() if n)
+    return tried(len(answers), released, said) | counts | {"exposed": exposed, "held": held}
+
+
+def _federation(seed: int, clients: int, model: str, noise: float) -> tuple[dict[str, Any], Any]:
+    rng = np.random.default_rng(seed)
+    rows = clients * 40
+    s, x = (rng.random(rows) < 0.5).astype(np.float64), rng.normal(size=(rows, 3))
+    y = x @ rng.normal(size=3) + s + rng.normal(size=rows)
+    columns = {f"x{j}": x[:, j] for j in range(3)} | {"s": s, "at": np.arange(rows) % clients}
+    columns["y"] = (y > 0.5).astype(np.float64) if model == "logistic" else y
+    content = {
+        "seed": seed,
+        "data": {"source": "file"},
+        "model": {"name": model} | ({"hidden": [16]} if model == "mlp" else {}),
+        # of a network one round: its later updates, from a drowned model, outgrow the noise
+        "training": {"rounds": 1 if model == "mlp" else 3, "learning_rate": 0.1},
+        "audit": {"attributes": ["s"]},
+        "defence": [{"name": "gaussian", "sd": noise}] if noise else [],
+    }
+    return content, people(columns, model == "logistic")
+
+
+def _cells() -> list[Cell]:
+    kinds = product(range(4), (4, 8, 20), NOISE)
+    models = ("linear", "logistic", "mlp")
+    return [
+        cell(cost=30, quick=seed == 0 and clients == 4, seed=seed, clients=clients, world=world,
+             model=models[(seed + k) % 3], federations=EACH)
+        for k, (seed, clients, world) in enumerate(kinds)
+    ]  # fmt: skip
+
+
+def _came(found: Sequence[Result]) -> str:
+    drowned = [r for r in found if r.setting["world"] == "drowned"]
+    of, held = total(drowned, "trials"), total(drowned, "held")
+    return (
+        f"{total(found, 'exposed')} exposed, {total(found, 'faults')} of them released; where "
+        f"nothing leaks {held} of {of} ({held / max(of, 1):.1%}) were referred or refused"
+    )
+
+
+EXPERIMENTS = (Experiment("robustness-policy", "what a policy answers", answered, _cells),)
+PROMISES = (
+    Promise(
+        "robustness-policy",
+        "**A policy never releases what the audit calls exposed**, and holds back at most 10% of "
+        "the federations in which nothing leaks",
+        _came,
+    ),
+)
+"""Is a policy's answer one to rely on?"""
