@@ -273,7 +273,7 @@ def adversary_in(recording: Recording, setting: Setting) -> tuple[Sums, Adversar
 BEST, BEST_ROUND = "best F1", "round of the best"
 OVL, NORM = "OVL", "norm of the weights"
 TIMES = "error with whole updates / with one feature"
-CLAIMS = tomllib.loads(Path(__file__).with_name("paper.toml").read_text("utf-8"))["claims"]
+CLAIMS = tomllib.loads(Path(__file__).with_name("claims.toml").read_text("utf-8"))["claims"]
 
 
 def claimed(kind: str, one: Cell) -> Values:
