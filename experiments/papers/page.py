@@ -16,7 +16,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from statistics import fmean, stdev
 from typing import Any
 
@@ -39,7 +39,6 @@ SHARES = ("accuracy", "F1", "Brier score", "cover", "majority")
 """Measures, or parts of their names, that lie between 0 and 1."""
 NEAR = 0.05
 """Within this of the paper's mean a table is reproduced."""
-MEAN = "mean"
 Key = tuple[str, str, str, str]
 
 
@@ -75,10 +74,10 @@ def lines(experiment: Experiment) -> list[Line]:
     found: dict[Key, dict[int, list[float]]] = {}
     claims: dict[Key, dict[str, list[float]]] = {}
     for result in results(experiment.name):
-        said = {k: f"{k} {v}" for k, v in result.setting.items() if k not in OVER and v != ""}
-        words = ", ".join(text for name, text in said.items() if name not in OF_METHOD)
-        method = ", ".join([result.method, *(said[name] for name in OF_METHOD if name in said)])
         each = Cell(tuple(result.setting.items()), result.method, result.seed)
+        words = ", ".join(f"{k} {v}" for k, v in _where(each))
+        how = (f"{k} {v}" for k, v in each.setting if k in OF_METHOD)
+        method = ", ".join([result.method, *how])
         for measure, label, number in points(result.values):
             key = (words, method, measure, label if is_place(label) else "")
             found.setdefault(key, {}).setdefault(result.seed, []).append(number)
@@ -93,7 +92,7 @@ def lines(experiment: Experiment) -> list[Line]:
 
 def _claimed(by_label: Mapping[str, list[float]]) -> float | None:
     """The mean that the paper prints, else that of what it prints."""
-    numbers = by_label.get(MEAN) or [n for some in by_label.values() for n in some]
+    numbers = by_label.get("mean") or [n for some in by_label.values() for n in some]
     return fmean(numbers) if numbers else None
 
 
@@ -126,8 +125,8 @@ class Square:
     column: tuple[str, ...]
     rest: tuple[str, ...]
     claimed: float | None
-    theirs: tuple[float, ...]
-    ours: tuple[float, ...]
+    theirs: Mapping[int, float]
+    ours: Mapping[int, float]
 
 
 def squares(item: Mapping[str, Any]) -> list[Square]:
@@ -170,13 +169,11 @@ def _where(each: Cell) -> tuple[tuple[str, Any], ...]:
 
 def _by_seed(
     seeds: Mapping[int, Mapping[str, float]], label: str, labels: Iterable[str]
-) -> tuple[float, ...]:
+) -> dict[int, float]:
     """A value of each seed; ``mean`` is over all labels, if all are measured."""
-    if label != MEAN:
-        return tuple(seen[label] for seen in seeds.values() if label in seen)
-    others = [each for each in labels if each != MEAN]
-    whole = [seen for seen in seeds.values() if set(others) <= set(seen)]
-    return tuple(fmean(seen[at] for at in others or seen) for seen in whole)
+    over = {each for each in labels if each != "mean"} if label == "mean" else {label}
+    whole = {seed: seen for seed, seen in seeds.items() if over <= set(seen)}
+    return {seed: fmean(seen[at] for at in over or seen) for seed, seen in whole.items()}
 
 
 def layout(item: Mapping[str, Any]) -> str:
@@ -185,9 +182,11 @@ def layout(item: Mapping[str, Any]) -> str:
     for rest in dict.fromkeys(square.rest for square in found):
         mine = [square for square in found if square.rest == rest]
         columns = list(dict.fromkeys(square.column for square in mine))
+        columns = [c for c in columns if any(c)] or columns
         rows: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}
         for one in mine:
-            cell = " / ".join(map(_mean, ((one.claimed,), one.theirs, one.ours)))
+            numbers = (_mean(one.theirs.values()), _mean(one.ours.values()))
+            cell = " / ".join((number(one.claimed), *numbers))
             rows.setdefault(one.row, {})[one.column] = cell
         if any(rest):
             parts.append(f"*{', '.join(rest)}*")
@@ -197,9 +196,9 @@ def layout(item: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _mean(numbers: Sequence[float | None]) -> str:
+def _mean(numbers: Iterable[float | None]) -> str:
     known = [n for n in numbers if n is not None]
-    return number(fmean(known)) if known else "–"
+    return number(fmean(known) if known else None)
 
 
 def verdict(item: Mapping[str, Any]) -> str:
@@ -207,25 +206,29 @@ def verdict(item: Mapping[str, Any]) -> str:
     if "experiment" not in item:
         return str(item.get("verdict", "in code"))
     experiment = experiments()[item["experiment"]]
-    rest, done = todo([experiment]), results(experiment.name)
-    missing = f"{len(rest)} of {len(experiment.cells())} cells not measured yet ({minutes(rest)})"
-    if not done:
-        return f"not measured yet ({minutes(rest)})"
+    left = todo([experiment])
+    if not results(experiment.name):
+        return f"not measured yet ({minutes(left)})"
+    missing = f"{len(left)} of {len(experiment.cells())} cells not measured yet ({minutes(left)})"
     said = [str(item["verdict"])] if "verdict" in item else []
-    if "measure" in item:
-        found = [s for s in squares(item) if s.theirs and s.claimed is not None]
-        if found:
-            paper = fmean(s.claimed or 0.0 for s in found)
-            here = fmean(fmean(s.theirs) for s in found)
-            near = abs(here - paper) <= NEAR * max(1.0, abs(paper))
-            said.append(f"theirs {number(here)} on average where the paper has {number(paper)}: "
-                        f"{'reproduced' if near else 'not reproduced'}")  # fmt: skip
-        both = [s for s in squares(item) if s.theirs and s.ours]
-        if both:
-            sign = -1 if item.get("less") else 1
-            ahead = sum(sign * (fmean(s.ours) - fmean(s.theirs)) >= 0 for s in both)
-            said.append(f"ours at or ahead of theirs in {ahead} of {len(both)} cells")
-    return "; ".join([*said, *([missing] if rest else [])]) or "measured"
+    found = [s for s in squares(item) if s.theirs] if "measure" in item else []
+    claimed = [s for s in found if s.claimed is not None]
+    for rest in dict.fromkeys(s.rest for s in claimed):
+        mine = [s for s in claimed if s.rest == rest]
+        paper = fmean(s.claimed or 0.0 for s in mine)
+        here = fmean(fmean(s.theirs.values()) for s in mine)
+        far = "not " * (abs(here - paper) > NEAR * max(1.0, abs(paper)))
+        where = f" ({', '.join(rest)})" if rest else ""
+        said.append(f"paper {number(paper)}, here {number(here)}{where}: {far}reproduced")
+    sign = -1 if item.get("less") else 1
+    leads = [
+        sign * fmean(s.ours[seed] - s.theirs[seed] for seed in seeds) >= 0
+        for s in found
+        if (seeds := s.ours.keys() & s.theirs.keys())
+    ]
+    if leads:
+        said.append(f"ours at or ahead of theirs in {sum(leads)} of {len(leads)} cells")
+    return "; ".join([*said, *([missing] if left else [])]) or "measured"
 
 
 def minutes(cells: Sequence[tuple[Experiment, Cell]]) -> str:
@@ -293,7 +296,6 @@ def _chart(name: str, placed: Sequence[tuple[float, Line]], methods: Sequence[st
 # ----------------------------------------------------------------------------------------- pages
 
 
-@cache
 def described(paper: str) -> dict[str, Any]:
     """What ``paper.toml`` says of a paper."""
     file = HERE / "papers" / paper / "paper.toml"
@@ -314,13 +316,12 @@ def page(paper: str) -> str:
         (item["name"], item["about"], f"`{item['code']}`", *_run(item), verdict(item))
         for item in about["items"]
     ]
-    heads = ["item", "what it is", "code", "command", "data", "seeds", "verdict"]
     parts = [
         f"# {paper}: {title(paper)}",
         f"**{about['verdict'].strip()}** {state}",
         "In the tables a cell is *paper / theirs here / ours*; a dash is what the paper does not "
         "print, or what is not measured yet.",
-        table(heads, rows),
+        table(["item", "what it is", "code", "command", "data", "seeds", "verdict"], rows),
     ]
     for item in about["items"]:
         if "experiment" in item:
@@ -346,7 +347,7 @@ def _section(item: Mapping[str, Any]) -> list[str]:
     commits = sorted({r.commit for r in results(experiment.name)})
     parts = [
         f"## {item['name']}: {item['about']}",
-        f"{verdict(item).capitalize()}." + (f" Commits {', '.join(commits)}." if commits else ""),
+        f"*{verdict(item)}*." + (f" Commits {', '.join(commits)}." if commits else ""),
         *([item["note"].strip()] if "note" in item else []),
     ]
     if "rows" in item:
@@ -358,24 +359,21 @@ def _section(item: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def headlines(there: str = "docs/papers/") -> str:
+def headlines() -> str:
     """A row a paper: its headline as claimed, reproduced and ours; never blank."""
     rows = []
     for paper in PAPERS:
         item = described(paper)["headline"]
-        found = [
-            s
-            for s in squares(item)
-            if item.get("where", "") in ", ".join(s.row + s.column + s.rest)
-        ]
-        rest = [(e, each) for e, each in todo([experiments()[item["experiment"]]])
-                if each.method in (item["theirs"][0], item["ours"])]  # fmt: skip
-        none = f"not measured yet ({minutes(rest)})"
-        numbers = ([s.claimed for s in found], [n for s in found for n in s.theirs],
-                   [n for s in found for n in s.ours])  # fmt: skip
-        claimed, theirs, ours = (_mean(some) for some in numbers)
-        rows.append((f"[{paper}]({there}{paper}.md)", item["about"], item.get("claimed", claimed),
-                     theirs if theirs != "–" else none, ours if ours != "–" else none))  # fmt: skip
+        where, left = item.get("where", ""), todo([experiments()[item["experiment"]]])
+        found = [s for s in squares(item) if where in ", ".join(s.row + s.column + s.rest)]
+        claimed = item.get("claimed") or _mean(s.claimed for s in found)
+        row = [f"[{paper}](docs/papers/{paper}.md)", item["about"], claimed]
+        for side, method in (("theirs", item["theirs"][0]), ("ours", item["ours"])):
+            known = [getattr(s, side).values() for s in found]
+            mine = [(one, each) for one, each in left if each.method == method]
+            whole = bool(found) and all(known)
+            row.append(_mean(map(fmean, known)) if whole else f"not measured yet ({minutes(mine)})")
+        rows.append(row)
     return table(["paper", "headline", "claimed", "theirs here", "ours"], rows)
 
 
@@ -401,10 +399,7 @@ def artifact() -> str:
     return head.replace("CLAIMS", claims).replace("DATA", files)
 
 
-TABLES: dict[str, Make] = {
-    "papers": headlines,
-    "papers, page by page": partial(headlines, "papers/"),
-}
+TABLES: dict[str, Make] = {"papers": headlines}
 
 
 def PAGES() -> dict[str, Make]:  # when asked: the catalogue is not known before
