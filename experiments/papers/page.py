@@ -1,32 +1,44 @@
-"""The papers' pages: every experiment's numbers beside the paper's, a picture each.
+"""The papers' pages: every item of a paper beside what it gives here, a picture a figure.
 
-``docs/papers/PAPER.md`` and its pictures are made from ``experiments/results``. A number is the
-mean over seeds (of the mean over clients), with Student's 95% interval of three seeds or more; the
-paper's beside it is of the same cells. What is not measured is listed with what it takes.
+What a paper has, in its order, is ``paper.toml`` in its folder: a verdict, the headline, and a list
+of items (algorithm, proposition, table, figure) with the code, and the experiment, if any, that
+measures it. ``rows`` and ``columns`` say which parts of a setting (or ``method``, or ``at``, the
+label of a value) a table of the paper has where; ``theirs``, which methods are rows; ``ours``, the
+method beside them; ``less``: that less is better.
+
+A number is the mean over seeds (of the mean over clients), with Student's 95% interval of three
+seeds or more; the paper's beside it is of the same cells. What is not measured is listed with what
+it takes.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, stdev
+from typing import Any
 
 from markupsafe import Markup
 from scipy.stats import t as student
 
+from experiments.data import SOURCES
+from experiments.data.files import FileSource
 from experiments.pages import Make, table
-from experiments.runner import Cell, Experiment, Values, chosen, results, todo
+from experiments.runner import HERE, Cell, Experiment, Values, chosen, experiments, results, todo
 from overheard.report.html import title
 from overheard.report.svg import Mark, Plane, Scale, picture
 
-PAPERS = ("xu2021", "lyu2021", "driouich2022", "leprovost2023", "kerkouche2023")
+PAPERS = ("xu2021", "driouich2022", "lyu2021", "leprovost2023", "kerkouche2023")
 OVER = ("client",)
 """Parts of a setting over which a mean is taken, as over the clients of a cell's values."""
 OF_METHOD = ("shadows",)
 """Parts of a setting that say how a method was run, and not on what."""
 SHARES = ("accuracy", "F1", "Brier score", "cover", "majority")
 """Measures, or parts of their names, that lie between 0 and 1."""
+NEAR = 0.05
+"""Within this of the paper's mean a table is reproduced."""
 Key = tuple[str, str, str, str]
 
 
@@ -62,10 +74,10 @@ def lines(experiment: Experiment) -> list[Line]:
     found: dict[Key, dict[int, list[float]]] = {}
     claims: dict[Key, dict[str, list[float]]] = {}
     for result in results(experiment.name):
-        said = {k: f"{k} {v}" for k, v in result.setting.items() if k not in OVER and v != ""}
-        words = ", ".join(text for name, text in said.items() if name not in OF_METHOD)
-        method = ", ".join([result.method, *(said[name] for name in OF_METHOD if name in said)])
         each = Cell(tuple(result.setting.items()), result.method, result.seed)
+        words = ", ".join(f"{k} {v}" for k, v in _where(each))
+        how = (f"{k} {v}" for k, v in each.setting if k in OF_METHOD)
+        method = ", ".join([result.method, *how])
         for measure, label, number in points(result.values):
             key = (words, method, measure, label if is_place(label) else "")
             found.setdefault(key, {}).setdefault(result.seed, []).append(number)
@@ -95,9 +107,132 @@ def interval(measure: str, numbers: Iterable[float]) -> tuple[float, float, floa
     return mean, low, high, n
 
 
-def number(value: float) -> str:
-    """Three decimals, or two digits where these say nothing."""
+def number(value: float | None) -> str:
+    """Three decimals, or two digits where these say nothing; of none a dash."""
+    if value is None:
+        return "–"
     return f"{value:.3f}" if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:.2g}"
+
+
+# ------------------------------------------------------------------ tables in a paper's own layout
+
+
+@dataclass(frozen=True)
+class Square:
+    """One number of a paper's table: what it prints, and by method what is measured, by seed."""
+
+    row: tuple[str, ...]
+    column: tuple[str, ...]
+    rest: tuple[str, ...]
+    claimed: float | None
+    theirs: Mapping[int, float]
+    ours: Mapping[int, float]
+
+
+def squares(item: Mapping[str, Any]) -> list[Square]:
+    """Every number of an item's table, measured or not; ``at`` is the label of a value."""
+    experiment, measure = experiments()[item["experiment"]], item["measure"]
+    values: dict[tuple[Any, ...], dict[int, dict[str, float]]] = {}
+    for result in results(experiment.name):
+        each = Cell(tuple(result.setting.items()), result.method)
+        for name, label, number in points(result.values):
+            if name == measure:
+                by_seed = values.setdefault((_where(each), each.method), {})
+                by_seed.setdefault(result.seed, {})[label] = number
+    wanted: dict[tuple[Any, ...], dict[str, float | None]] = {}
+    for each in experiment.cells():
+        key = (_where(each), each.method)
+        known = {label: n for m, label, n in points(experiment.claims(each)) if m == measure}
+        there = {label: None for seen in values.get(key, {}).values() for label in seen}
+        wanted.setdefault(key, {}).update(known or there or {"": None})
+    found = []
+    for (where, method), claims in wanted.items():
+        if method == item.get("ours") or method not in item.get("theirs", [method]):
+            continue
+        for label, claimed in claims.items():
+            theirs = _by_seed(values.get((where, method), {}), label, claims)
+            ours = _by_seed(values.get((where, item.get("ours")), {}), label, claims)
+            parts = {**dict(where), "method": method, "at": label}
+            row, column = (
+                tuple(str(parts.pop(p, item.get("usual", ""))) for p in item[k])
+                for k in ("rows", "columns")
+            )
+            aside = ("at", "method", *item.get("aside", ()))
+            rest = tuple(f"{k} {v}" for k, v in parts.items() if k not in aside)
+            found.append(Square(row, column, rest, claimed, theirs, ours))
+    return found
+
+
+def _where(each: Cell) -> tuple[tuple[str, Any], ...]:
+    return tuple((k, v) for k, v in each.setting if k not in (*OVER, *OF_METHOD) and v != "")
+
+
+def _by_seed(
+    seeds: Mapping[int, Mapping[str, float]], label: str, labels: Iterable[str]
+) -> dict[int, float]:
+    """A value of each seed; ``mean`` is over all labels, if all are measured."""
+    over = {each for each in labels if each != "mean"} if label == "mean" else {label}
+    whole = {seed: seen for seed, seen in seeds.items() if over <= set(seen)}
+    return {seed: fmean(seen[at] for at in over or seen) for seed, seen in whole.items()}
+
+
+def layout(item: Mapping[str, Any]) -> str:
+    """The paper's table: paper / theirs here / ours in every cell."""
+    parts, found = [], squares(item)
+    for rest in dict.fromkeys(square.rest for square in found):
+        mine = [square for square in found if square.rest == rest]
+        columns = list(dict.fromkeys(square.column for square in mine))
+        columns = [c for c in columns if any(c)] or columns
+        rows: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}
+        for one in mine:
+            numbers = (_mean(one.theirs.values()), _mean(one.ours.values()))
+            cell = " / ".join((number(one.claimed), *numbers))
+            rows.setdefault(one.row, {})[one.column] = cell
+        if any(rest):
+            parts.append(f"*{', '.join(rest)}*")
+        heads = [", ".join(item["rows"]), *(", ".join(column) or "all" for column in columns)]
+        parts.append(table(heads, [[", ".join(row), *(cells.get(c, "–") for c in columns)]
+                                   for row, cells in rows.items()]))  # fmt: skip
+    return "\n\n".join(parts)
+
+
+def _mean(numbers: Iterable[float | None]) -> str:
+    known = [n for n in numbers if n is not None]
+    return number(fmean(known) if known else None)
+
+
+def verdict(item: Mapping[str, Any]) -> str:
+    """How near theirs is to the paper, and ours to both, and what is missing."""
+    if "experiment" not in item:
+        return str(item.get("verdict", "in code"))
+    experiment = experiments()[item["experiment"]]
+    left = todo([experiment])
+    if not results(experiment.name):
+        return f"not measured yet ({minutes(left)})"
+    missing = f"{len(left)} of {len(experiment.cells())} cells not measured yet ({minutes(left)})"
+    said = [str(item["verdict"])] if "verdict" in item else []
+    found = [s for s in squares(item) if s.theirs] if "measure" in item else []
+    claimed = [s for s in found if s.claimed is not None]
+    for rest in dict.fromkeys(s.rest for s in claimed):
+        mine = [s for s in claimed if s.rest == rest]
+        paper = fmean(s.claimed or 0.0 for s in mine)
+        here = fmean(fmean(s.theirs.values()) for s in mine)
+        far = "not " * (abs(here - paper) > NEAR * max(1.0, abs(paper)))
+        where = f" ({', '.join(rest)})" if rest else ""
+        said.append(f"paper {number(paper)}, here {number(here)}{where}: {far}reproduced")
+    sign = -1 if item.get("less") else 1
+    leads = [
+        sign * fmean(s.ours[seed] - s.theirs[seed] for seed in seeds) >= 0
+        for s in found
+        if (seeds := s.ours.keys() & s.theirs.keys())
+    ]
+    if leads:
+        said.append(f"ours at or ahead of theirs in {sum(leads)} of {len(leads)} cells")
+    return "; ".join([*said, *([missing] if left else [])]) or "measured"
+
+
+def minutes(cells: Sequence[tuple[Experiment, Cell]]) -> str:
+    return f"{max(1, round(sum(each.cost for _, each in cells) / 60)):,} CPU minutes"
 
 
 def numbers_table(found: list[Line]) -> str:
@@ -108,14 +243,17 @@ def numbers_table(found: list[Line]) -> str:
             x.setting,
             x.method,
             f"{x.measure} at {x.at}" if x.at else x.measure,
-            "" if x.claimed is None else number(x.claimed),
+            number(x.claimed),
             number(x.measured) + (f" ({number(x.low)}–{number(x.high)})" if x.seeds > 2 else ""),
             str(x.seeds),
         )
         for x in found
         if x.claimed is not None or x.at == last[x.setting, x.method, x.measure]
     ]
-    return table(["setting", "method", "measure", "claimed", "measured (95%)", "seeds"], rows)
+    return table(["setting", "method", "measure", "paper", "here (95%)", "seeds"], rows)
+
+
+# -------------------------------------------------------------------------------------- pictures
 
 
 def drawn(experiment: Experiment) -> str:
@@ -155,31 +293,118 @@ def _chart(name: str, placed: Sequence[tuple[float, Line]], methods: Sequence[st
     return plane.drawn(name, marks)
 
 
+# ----------------------------------------------------------------------------------------- pages
+
+
+def described(paper: str) -> dict[str, Any]:
+    """What ``paper.toml`` says of a paper."""
+    file = HERE / "papers" / paper / "paper.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def is_drawn(item: Mapping[str, Any]) -> bool:
+    there = "experiment" in item and bool(results(item["experiment"]))
+    return there and item["name"].startswith("Figure")
+
+
 def page(paper: str) -> str:
-    """Every experiment of a paper."""
-    about = f"experiments/papers/{paper}/README.md"
-    parts = [
-        f"# {paper}\n\n{title(paper)}. What the paper claims, what was done where it does not say, "
-        f"and what does not reproduce: `{about}`."
+    """The verdict, every item in the paper's order, then its tables and figures one by one."""
+    about = described(paper)
+    all_of_it = todo(chosen([paper]))
+    state = f"Still to be measured: {minutes(all_of_it)}." if all_of_it else "All is measured."
+    rows = [
+        (item["name"], item["about"], f"`{item['code']}`", *_run(item), verdict(item))
+        for item in about["items"]
     ]
-    for one in chosen([paper]):
-        rest = todo([one])
-        hours = sum(each.cost for _, each in rest) / 3600
-        measured, commits = len(one.cells()) - len(rest), {r.commit for r in results(one.name)}
-        parts.append(
-            f"## {one.name}\n\n{one.about[0].upper()}{one.about[1:]}. `python -m experiments run "
-            f"{one.name}`: {measured} of {len(one.cells())} cells measured"
-            + (f" (commits {', '.join(sorted(commits))})" if commits else "")
-            + (f"; the others take about {hours:.1f} hours." if rest else ".")
-        )
-        if measured:
-            parts += [f"![{one.name}]({one.name}.svg)", numbers_table(lines(one))]
+    parts = [
+        f"# {paper}: {title(paper)}",
+        f"**{about['verdict'].strip()}** {state}",
+        "In the tables a cell is *paper / theirs here / ours*; a dash is what the paper does not "
+        "print, or what is not measured yet.",
+        table(["item", "what it is", "code", "command", "data", "seeds", "verdict"], rows),
+    ]
+    for item in about["items"]:
+        if "experiment" in item:
+            parts += _section(item)
+    for name, heading in (
+        ("differs", "What does not reproduce, and where ours loses"),
+        ("deviations", "What was done where the paper does not say, or differs from it"),
+    ):
+        parts += [f"## {heading}", "\n".join(f"- {text.strip()}" for text in about[name])]
     return "\n\n".join(parts) + "\n"
 
 
+def _run(item: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Command, data and seeds of an item."""
+    if "experiment" not in item:
+        return "–", "–", "–"
+    seeds = len({each.seed for each in experiments()[item["experiment"]].cells()})
+    return f"`python -m experiments run {item['experiment']}`", item["data"], str(seeds)
+
+
+def _section(item: Mapping[str, Any]) -> list[str]:
+    experiment = experiments()[item["experiment"]]
+    commits = sorted({r.commit for r in results(experiment.name)})
+    parts = [
+        f"## {item['name']}: {item['about']}",
+        f"*{verdict(item)}*." + (f" Commits {', '.join(commits)}." if commits else ""),
+        *([item["note"].strip()] if "note" in item else []),
+    ]
+    if "rows" in item:
+        parts.append(layout(item))
+    elif commits:
+        parts.append(numbers_table(lines(experiment)))
+    if is_drawn(item):
+        parts.append(f"![{item['name']}]({experiment.name}.svg)")
+    return parts
+
+
+def headlines() -> str:
+    """A row a paper: its headline as claimed, reproduced and ours; never blank."""
+    rows = []
+    for paper in PAPERS:
+        item = described(paper)["headline"]
+        where, left = item.get("where", ""), todo([experiments()[item["experiment"]]])
+        found = [s for s in squares(item) if where in ", ".join(s.row + s.column + s.rest)]
+        claimed = item.get("claimed") or _mean(s.claimed for s in found)
+        row = [f"[{paper}](docs/papers/{paper}.md)", item["about"], claimed]
+        for side, method in (("theirs", item["theirs"][0]), ("ours", item["ours"])):
+            known = [getattr(s, side).values() for s in found]
+            mine = [(one, each) for one, each in left if each.method == method]
+            whole = bool(found) and all(known)
+            row.append(_mean(map(fmean, known)) if whole else f"not measured yet ({minutes(mine)})")
+        rows.append(row)
+    return table(["paper", "headline", "claimed", "theirs here", "ours"], rows)
+
+
+def artifact() -> str:
+    """What an artifact's reviewers check: claims with tolerance, minutes and command; the data."""
+    rows = []
+    for paper in PAPERS:
+        for item in (i for i in described(paper)["items"] if "experiment" in i):
+            one = experiments()[item["experiment"]]
+            whole = [(one, each) for each in one.cells()]
+            state = (verdict(item), f"{one.tolerance:g}", minutes(whole), _run(item)[0])
+            rows.append((f"{paper}, {item['name']}", item["about"], *state))
+    data = []
+    for source in SOURCES.values():
+        assert isinstance(source, FileSource)
+        members = source.package.members if source.package else ()
+        sums = {**{m.to: m.sha256 for m in members}, **source.sha256}
+        data += [(source.name, f"`{file}`", f"`{sha[:16]}…`", source.origin, source.remedy.strip())
+                 for file, sha in sums.items()]  # fmt: skip
+    head = (HERE / "papers" / "artifact.md").read_text(encoding="utf-8")
+    claims = table(["item", "claim", "state", "tolerance", "whole", "command"], rows)
+    files = table(["source", "file", "sha256", "origin", "how to get it"], data)
+    return head.replace("CLAIMS", claims).replace("DATA", files)
+
+
+TABLES: dict[str, Make] = {"papers": headlines}
+
+
 def PAGES() -> dict[str, Make]:  # when asked: the catalogue is not known before
-    """Of what was measured a page a paper and a picture an experiment."""
-    done = [one for paper in PAPERS for one in chosen([paper]) if results(one.name)]
-    papers = dict.fromkeys(one.name.partition("-")[0] for one in done)
-    made: dict[str, Make] = {f"docs/papers/{p}.md": partial(page, p) for p in papers}
-    return made | {f"docs/papers/{one.name}.svg": partial(drawn, one) for one in done}
+    """A page a paper, a picture a figure that is measured, and what reviewers need."""
+    made: dict[str, Make] = {f"docs/papers/{p}.md": partial(page, p) for p in PAPERS}
+    figures = {i["experiment"] for p in PAPERS for i in described(p)["items"] if is_drawn(i)}
+    pictures = {f"docs/papers/{n}.svg": partial(drawn, experiments()[n]) for n in sorted(figures)}
+    return {**made, **pictures, "ARTIFACT.md": artifact}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.runner import Values
+from experiments.runner import HERE, Values
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import Imputer, majority_share
 from overheard.programs.recipe import Recipe
@@ -25,6 +27,11 @@ from overheard.transcript.view import Attack, launch, observe
 Array = NDArray[np.float64]
 OURS, IMPUTATION = "max_entropy", "imputation"
 """`IMPUTATION`: a model of the secret trained on the other clients' records, without listening."""
+
+
+def printed(paper: str) -> dict[str, Any]:
+    """What a paper prints, of its folder's ``claims.toml``."""
+    return tomllib.loads((HERE / "papers" / paper / "claims.toml").read_text("utf-8"))
 
 
 def truth_and_recipe(recording: Recording) -> tuple[dict[str, Records], Recipe]:

@@ -178,7 +178,7 @@ def test_what_is_kept_has_every_byte_that_was_meant(
 def test_every_known_package_fits_its_source() -> None:
     """What is fetched is what the source then looks for, and stays in the cache."""
     packages = [source for source in SOURCES.values() if source.package is not None]
-    assert len(packages) == 5
+    assert len(packages) == 4
     for source in packages:
         assert source.package is not None
         names = [member.to for member in source.package.members]

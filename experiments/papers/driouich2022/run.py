@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from experiments.data import flights
-from experiments.papers.scoring import IMPUTATION, OURS, attribute_values, by_client
+from experiments.papers.scoring import IMPUTATION, OURS, attribute_values, by_client, printed
 from experiments.recordings import federation, recorded
 from experiments.runner import Cell, Experiment, Values, cell
 from overheard.attacks.attribute import MaxEntropy
@@ -36,19 +36,8 @@ from overheard.transcript.store import Recording
 from overheard.transcript.view import Attack
 
 CLIENTS = tuple(f"client {i}" for i in range(10))
-ADULT = by_client(
-    {
-        "l2_lbfgs": "75.2 76.5 60.3 61.2 60.4 60.9 61.2 60.6 60.0 62.3 67.2",
-        "gumbel": "62.2 67.7 61.1 68.0 68.2 57.3 64.3 64.3 64.3 64.3 64.2",
-        "global": "69.9 77.5 80.2 61.3 61.3 62.3 60.0 62.1 60.3 60.6 65.6",
-        "last returned": "71.2 72.3 73.8 60.4 65.6 69.0 61.5 62.0 60.1 62.3 65.8",
-        "local": "79.4 78.4 83.5 69.9 69.4 69.2 70.3 70.5 70.6 70.9 73.7",
-    },
-    CLIENTS,
-)
-FARES = {
-    "l2_lbfgs": 0.673, "gumbel": 0.669, "global": 0.735, "last returned": 0.706, "local": 0.769,
-}  # fmt: skip
+PRINTED = printed("driouich2022")
+ADULT, FARES = by_client(PRINTED["adult"], CLIENTS), PRINTED["fares"]
 """Table 1: means for the attribute journey type on the paper's own airlines."""
 LBFGS_ENDS = {"linear": {10: 0.78, 1000: 0.67}, "neural": {10: 0.74, 1000: 0.60}}
 """Figure 1, as far as the text names it."""
@@ -117,25 +106,6 @@ def fig1(one: Cell) -> Values:
 
 # ------------------------------------------------- Tables 2, 3, 7 and 8: the baselines as set there
 
-CHOSEN = {
-    # rounds and decoding step of clients 0 to 9 (Tables 7 and 8)
-    ("fares", "l2_lbfgs"): (
-        "600 500 400 500 800 700 900 900 800 1000",
-        "20 20 20 30 30 30 50 40 50 50",
-    ),
-    ("fares", "gumbel"): (
-        "600 600 400 500 500 700 600 700 800 600",
-        "30 30 20 30 20 20 50 40 50 30",
-    ),
-    ("adult", "l2_lbfgs"): (
-        "700 600 1000 800 700 700 900 700 900 1000",
-        "20 20 30 20 40 30 30 10 10 30",
-    ),
-    ("adult", "gumbel"): (
-        "700 600 900 900 800 700 900 800 900 1000",
-        "20 30 50 40 30 20 40 20 10 30",
-    ),
-}
 EPOCHS = 100_000
 """Tables 2 and 3's "10e4", for every client and both methods."""
 
@@ -146,7 +116,7 @@ def as_set(source: str, method: str, client: str, papers: bool) -> Attack:
     With the paper's rates ("10e-1", "10e-2", "10e2") and epochs, or with a line search, Adam at 0.3
     and 100 epochs. For airlines that it did not have: the median choice.
     """
-    chosen = [[int(n) for n in text.split()] for text in CHOSEN[source, method]]
+    chosen = [[int(n) for n in text.split()] for text in PRINTED["chosen"][source][method]]
     last, step = (
         numbers[CLIENTS.index(client)] if client in CLIENTS else int(median(numbers))
         for numbers in chosen

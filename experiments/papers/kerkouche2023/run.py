@@ -12,16 +12,15 @@ the paper; of records that nobody holds ours does not.
 from __future__ import annotations
 
 import time
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.papers.scoring import printed
 from experiments.recordings import federation, kept, recorded
 from experiments.runner import Cell, Experiment, Values, cell
 from overheard.attacks.papers import kerkouche2023 as paper
@@ -275,7 +274,7 @@ def adversary_in(recording: Recording, setting: Setting) -> tuple[Sums, Adversar
 BEST, BEST_ROUND = "best F1", "round of the best"
 OVL, NORM = "OVL", "norm of the weights"
 TIMES = "error with whole updates / with one feature"
-CLAIMS = tomllib.loads(Path(__file__).with_name("paper.toml").read_text("utf-8"))["claims"]
+CLAIMS = printed("kerkouche2023")["claims"]
 
 
 def claimed(kind: str, one: Cell) -> Values:

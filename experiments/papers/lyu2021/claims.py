@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+
+from experiments.papers.scoring import printed
 
 COS = "cos_matching"
 
@@ -21,9 +20,7 @@ SOURCES: Mapping[str, tuple[str, str, tuple[int, ...]]] = {
 tables 5 to 8. Where the paper's index does not fit our columns these are attributes of comparable
 variance, as each data source says. `hs3d` is the paper's genome data."""
 
-PRINTED: Mapping[str, Any] = tomllib.loads(
-    Path(__file__).with_name("claims.toml").read_text("utf-8")
-)["claims"]
+PRINTED = printed("lyu2021")
 
 
 def numbers(line: str) -> list[float | None]:

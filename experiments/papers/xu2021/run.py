@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.papers.scoring import by_client, mean_distances, truth_and_recipe
+from experiments.papers.scoring import by_client, mean_distances, printed, truth_and_recipe
 from experiments.recordings import federation, recorded
 from experiments.runner import Cell, Experiment, Values, cell
 from overheard.attacks.baselines import GlobalModel, LastReturned
@@ -37,29 +37,7 @@ METHODS: dict[str, Attack] = {
     attack.name: attack for attack in (GlobalModel(), LastReturned(), Structured(), LearnedMap())
 }
 CLIENTS = tuple(f"client {i}" for i in range(5))
-TABLE1 = {
-    1: by_client(
-        {
-            "last_returned": "53.9 49.7 85.1 28.3 75.8 58.6",
-            LEARNED: "67.0 74.3 80.6 77.9 91.0 78.1",
-        },
-        CLIENTS,
-    ),
-    5: by_client(
-        {
-            "last_returned": "60.1 54.6 87.6 33.6 79.2 63.0",
-            LEARNED: "65.6 72.9 76.9 72.5 86.2 74.8",
-        },
-        CLIENTS,
-    ),
-    10: by_client(
-        {
-            "last_returned": "69.4 60.4 90.6 42.3 83.9 69.3",
-            LEARNED: "67.5 79.5 78.1 75.8 88.9 78.0",
-        },
-        CLIENTS,
-    ),
-}
+TABLE1 = {int(s): by_client(rows, CLIENTS) for s, rows in printed("xu2021")["table1"].items()}
 """By local steps."""
 
 
