@@ -29,8 +29,7 @@ from experiments.robustness.promises import Promise, total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.evaluation.decision import NOT_MEASURED
 from overheard.federation.federation import Federation
-from overheard.identify.recording import identify
-from overheard.identify.search import OPTIMISERS
+from overheard.identify.search import OPTIMISERS, identify
 from overheard.programs.recipe import Adam
 from overheard.recorders.describe import describe
 from overheard.transcript.store import Recording
@@ -168,7 +167,7 @@ def identified(each: Cell) -> dict[str, Any]:
         given = {"data": data, "audit": true.about["audit"]}
         found = identify(bare, given, folder / "work")
     training = true.about["training"]
-    best, *others = [f.recipe for f in (found.ranking[0], *found.open)]
+    best, *others = [f.program for f in (found.ranking[0], *found.open)]
     asked = ("optimiser", "batch_size", "epochs")
 
     def same(recipe: Any) -> bool:
@@ -179,7 +178,7 @@ def identified(each: Cell) -> dict[str, Any]:
         "adaptive": isinstance(best.optimiser, Adam) == (training["optimiser"]["name"] == "adam"),
         "full batch": best.full_batch == (training["batch_size"] == 0),
         "rate within 5%": abs(best.learning_rate / training["learning_rate"] - 1) <= 0.05,
-        "scaling": found.description.data.scale == true.about["data"]["scale"],
+        "scaling": found.ranking[0].whole.data.scale == true.about["data"]["scale"],
         "recipe": same(best),
         "recipe, or named as open": any(map(same, (best, *others))),
     }

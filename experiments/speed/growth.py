@@ -1,4 +1,4 @@
-"""How time and memory grow: with records, parameters, clients and rounds."""
+"""How time and memory grow: with records, candidates, parameters, rounds and clients."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from experiments.speed import decoding, sums
 from experiments.speed.measure import Facts, Growth, Job, Sizes
 from overheard.randomness import stream
 
-WIDE = {"inputs": 300, "hidden": 128, "classes": 10, "values": 2}
-"""A first layer with 38,528 parameters: more than three times the records."""
+WIDE = {"records": 300, "inputs": 300, "hidden": 128, "classes": 10, "candidates": 2}
+"""A first layer with 38,528 parameters."""
+WIDER = {**WIDE, "hidden": 700}
+"""With 210,700: more than twice as many as 100,000 records."""
+LARGE = {**WIDE, "inputs": 1000, "hidden": 1480}
+"""1.5 million parameters."""
 
 
 def _decoding(sizes: Sizes, folder: Path) -> Job:
@@ -21,12 +25,25 @@ def _decoding(sizes: Sizes, folder: Path) -> Job:
     return decoding._max_entropy({**WIDE, **sizes}, folder)
 
 
+def _decoding_wider(sizes: Sizes, folder: Path) -> Job:
+    return decoding._max_entropy({**WIDER, **sizes}, folder)
+
+
+def _decoding_large(sizes: Sizes, folder: Path) -> Job:
+    return decoding._max_entropy({**LARGE, **sizes}, folder)
+
+
+def _decoding_rounds(sizes: Sizes, folder: Path) -> Job:
+    """Logistic regression, whose rounds are all used."""
+    return decoding._max_entropy({**WIDE, "inputs": 50, "hidden": 0, **sizes}, folder)
+
+
 def _decoding_parameters(sizes: Sizes, folder: Path) -> Job:
     """200 records against a network of about so many parameters."""
     inputs = 20 if sizes["parameters"] < 10_000 else 100
     hidden = max(1, round((sizes["parameters"] - 10) / (inputs + 11)))
-    chosen = {"records": 200, "inputs": inputs, "hidden": hidden, "classes": 10, "values": 2}
-    return decoding._max_entropy(chosen, folder)
+    chosen = {"records": 200, "inputs": inputs, "hidden": hidden}
+    return decoding._max_entropy({**WIDE, **chosen}, folder)
 
 
 def _messages(sizes: Sizes, folder: Path) -> Job:
@@ -71,9 +88,10 @@ def _simulation(sizes: Sizes, folder: Path) -> Job:
     return Job(run, before=lambda: shutil.rmtree(folder / "run", ignore_errors=True))
 
 
-def _listening(sizes: Sizes, folder: Path) -> Job:
-    """Sums of a LeNet's clients read round by round, 100 auxiliary records."""
-    from overheard.attacks.property import outputs
+def _detecting(sizes: Sizes, folder: Path) -> Job:
+    """Sums of a LeNet's clients read round by round, 100 auxiliary records, and after more and more
+    rounds the posterior over sets of 50 clients."""
+    from overheard.attacks.property import MatchedFilter, collect, outputs
     from overheard.decoding.client_sets import FilterOptions
 
     adversary = sums.adversary_for({"auxiliary": 100, "shard": 30})
@@ -81,79 +99,67 @@ def _listening(sizes: Sizes, folder: Path) -> Job:
 
     def run() -> Facts:
         observed = sums.observed(adversary, sizes["rounds"])
-        made = outputs(adversary, observed, stream(0, "bench", "rounds"), few)
-        return {"rounds": sum(1 for _ in made)}
+        made = collect(outputs(adversary, observed, stream(0, "bench", "rounds"), few))
+        MatchedFilter(filter=few).over_rounds(made)
+        return {"rounds": len(made.y)}
 
     return Job(run)
 
 
+RECORDS = (100, 316, 1000, 3162, 10_000, 31_623, 100_000)
 CURVES = (
+    # Up to 6,000 unknowns a Gram matrix is solved: its memory is the square of the records, its
+    # factor costs the cube. Above, the first layer's equations are solved matrix-free: both linear
+    # in the records, in the equations and in the number of iterations. The slope over all points
+    # lies between the two laws.
     Growth(
-        "decoding-records",
-        "decoding an attribute, MLP 300-128-10, one full-batch round",
-        "records",
-        (100, 316, 1000, 3162, 10_000),
-        (30, 60),
-        _decoding,
-        why="Up to 6,000 unknowns a Gram matrix is solved: its memory is records x effective "
-        "rank, and the rank is the number of records, so both are squared; its eigenvectors "
-        "cost the cube. Above, the first layer's equations are solved matrix-free: both "
-        "linear in the records, in the equations and in the number of iterations: the last "
-        "point. 100,000 records would need 200,000 equations, 80 billion operations an "
-        "iteration, and are left out. The slope over all points lies between the two laws.",
-        time=2.0,
-        memory=2.0,
+        "decoding-records", "decoding an attribute, MLP 300-700-10, one full-batch round",
+        "records", RECORDS, _decoding_wider, time=2.0, memory=2.0,
     ),
+    # The issue of memory alone: twenty times the records, the same network.
     Growth(
-        "decoding-parameters",
-        "decoding an attribute of 200 records, networks of growing width",
-        "parameters",
-        (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
-        (300, 600),
-        _decoding_parameters,
-        why="Per-record gradients are never built: a pass through the network and inner products "
-        "of its factors are linear in the parameters, in time and, by the factors (records x "
-        "width) and a few copies of the model, in memory. The solve does not depend on them, "
-        "so that the curve is flat at first.",
-        time=1.0,
-        memory=1.0,
+        "decoding-large-model",
+        "decoding an attribute, MLP 1000-1480-10 (1.5 million parameters), one full-batch round",
+        "records", (1000, 5000, 20_000), _decoding_large, time=2.0, memory=1.0,
     ),
+    # K - 1 unknowns a record: the Gram matrix is their square, its factor their cube.
     Growth(
-        "recording-parameters",
-        "writing and reading ten rounds of two clients",
-        "parameters",
-        (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
-        (300, 600),
-        _messages,
-        why="Every byte is written, hashed, read and hashed: linear. At small models "
-        "the index and fsync are all there is, so that the curve is flat at first. Memory is "
-        "that of the link that is read, which holds all rounds.",
-        time=1.0,
-        memory=1.0,
+        "decoding-candidates", "decoding an attribute of 300 records, MLP 300-128-10, one round",
+        "candidates", (2, 4, 8, 16, 32), _decoding, time=3.0, memory=2.0,
     ),
+    # Models without hidden layers use every round; each adds its equations to a Gram matrix.
+    Growth(
+        "decoding-rounds", "decoding an attribute of 300 records, logistic regression of 50 inputs",
+        "rounds", (10, 100, 1000), _decoding_rounds, time=1.0, memory=1.0,
+    ),
+    # Per-record gradients are never built: a pass through the network and inner products of its
+    # factors are linear in the parameters, in time and, by the factors (records x width) and a few
+    # copies of the model, in memory. The solve does not depend on them: flat at first.
+    Growth(
+        "decoding-parameters", "decoding an attribute of 200 records, networks of growing width",
+        "parameters", (1_000, 10_000, 100_000, 1_000_000, 10_000_000), _decoding_parameters,
+        time=1.0, memory=1.0,
+    ),
+    # Every byte is written, hashed, read and hashed: linear. At small models the index and fsync
+    # are all there is. Memory is that of the link that is read, which holds all rounds.
+    Growth(
+        "recording-parameters", "writing and reading ten rounds of two clients",
+        "parameters", (1_000, 10_000, 100_000, 1_000_000, 10_000_000), _messages,
+        time=1.0, memory=1.0,
+    ),
+    # Training, truth and side knowledge are linear in the clients; so is memory, which is the
+    # records themselves and their copies on the way to the disk. Below a thousand clients what any
+    # recording costs (libraries that write tables, a sync of each file) is most of both.
     Growth(
         "simulation-clients",
         "simulating and recording logistic regression of 50 inputs, 50 records a client",
-        "clients",
-        (10, 100, 1000, 10_000),
-        (5, 10),
-        _simulation,
-        why="Training, truth and side knowledge are linear in the clients; so is memory, which is "
-        "the records themselves and their copies on the way to the disk. Below a thousand "
-        "clients what any recording costs (the libraries that write tables, a sync of each "
-        "file) is most of both, which lowers the slopes.",
-        time=1.0,
-        memory=1.0,
+        "clients", (10, 100, 1000, 10_000), _simulation, time=1.0, memory=1.0,
     ),
+    # One round after the other is read and let go: linear, what is kept is a few numbers a record.
+    # The posterior of T rounds costs T^3, and all posteriors up to it a few times as much.
     Growth(
         "secure-aggregation-rounds",
-        "reading sums under secure aggregation, LeNet, 100 auxiliary records",
-        "rounds",
-        (10, 100, 1000),
-        (2, 4),
-        _listening,
-        why="One round after the other is read and let go: time is linear, memory does not grow.",
-        time=1.0,
-        memory=0.0,
+        "detecting a property under secure aggregation, LeNet, 100 auxiliary records, 50 clients",
+        "rounds", (10, 100, 1000), _detecting, time=1.0, memory=0.5,
     ),
-)
+)  # fmt: skip

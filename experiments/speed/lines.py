@@ -42,9 +42,9 @@ def _comparisons() -> list[Cell]:
 
 def _points() -> list[Cell]:
     return [
-        cell(curve=curve.name, size=size, quick=size in curve.quick, cost=20)
+        cell(curve=curve.name, size=size, quick=size == curve.points[0], cost=min(size, 300))
         for curve in CURVES.values()
-        for size in dict.fromkeys((*curve.quick, *curve.points))
+        for size in curve.points
     ]
 
 
@@ -99,8 +99,10 @@ def growth_table() -> str:
             f"{found[name]:.2f} ({'≤' if found[name] <= most + SLACK else '**not** ≤'} {most:g})"
             for name, most in expected.items()
         ]
-        rows.append([curve.what, f"{curve.axis}, {sizes[0]:,} to {sizes[-1]:,}", *told])
-    return table(["what", "against", "time", "memory"], rows)
+        most = max(v["peak_mb"] for v in here) / 1024
+        peak = f"{most:.2f} GB ({'≤' if most <= curve.peak else '**not** ≤'} {curve.peak:g})"
+        rows.append([curve.what, f"{curve.axis}, {sizes[0]:,} to {sizes[-1]:,}", *told, peak])
+    return table(["what", "against", "time", "memory", "peak"], rows)
 
 
 TABLES = {"speeds": speed_table, "growth": growth_table}

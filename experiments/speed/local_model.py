@@ -110,18 +110,15 @@ def _products(sizes: Sizes, folder: Path) -> Job:
     return Job(run)
 
 
-NOTE = (
-    "On one thread the matrix products of the training are the work, and they are the same "
-    "products for one client or for twenty: batching saves only what Python and autograd add to "
-    "them. What is possible is the bare products. Twenty clients in one product were slower than "
-    "one at a time (their activations leave the cache); two at a time and one fused step of Adam "
-    "are what is measured."
-)
 SIZES = {"clients": 20, "rounds": 300, "parameters": 61, "hidden": 1000, "steps": 6}
 SIZES |= {"search_steps": 3, "clients_shown": 20}
 QUICK = {"clients": 3, "rounds": 10, "parameters": 5, "hidden": 8, "steps": 3}
 QUICK |= {"search_steps": 2, "clients_shown": 2}
 LINES = (
+    # On one thread the matrix products of the training are the work, and they are the same products
+    # for one client or for twenty: batching saves only what Python and autograd add to them. What
+    # is possible is the bare products. Twenty clients in one product were slower than one at a time
+    # (their activations leave the cache); one fused step of Adam is what is measured.
     Comparison(
         "learned-map",
         "learned map (xu2021): 20 clients together, 61 parameters, 300 messages, 1000 hidden units",
@@ -131,6 +128,5 @@ LINES = (
         QUICK,
         goal=1.5,
         limit=_products,
-        note=NOTE,
     ),
 )

@@ -100,7 +100,7 @@ class Comparison:
 
     name: str
     what: str
-    ours: Prepare
+    ours: Prepare | Party
     theirs: Party
     sizes: Sizes
     quick: Sizes
@@ -108,23 +108,21 @@ class Comparison:
     limit: Prepare | None = None
     check: Callable[[Facts, Facts], bool] = lambda ours, theirs: True
     clock: Literal["cpu", "wall"] = "cpu"
-    note: str = ""
 
 
 @dataclass(frozen=True)
 class Growth:
     """Time and memory of our work against one size; ``time`` and ``memory`` are the greatest
-    exponents expected, ``why`` says so, and what bends the curve."""
+    exponents expected. ``peak``: the most memory that the last point may take, in GB."""
 
     name: str
     what: str
-    axis: Literal["records", "parameters", "clients", "rounds"]
+    axis: Literal["records", "parameters", "clients", "rounds", "candidates"]
     points: tuple[int, ...]
-    quick: tuple[int, ...]
     prepare: Prepare
     time: float
     memory: float
-    why: str
+    peak: float = 4.0
 
 
 # ------------------------------------------------------------------------- in the process measured
@@ -255,23 +253,24 @@ def compared(line: Comparison, quick: bool = False) -> dict[str, Any]:
     sizes, clock = line.quick if quick else line.sizes, line.clock
     if why := cannot(line.theirs):
         return {"skipped": why}
-    parties = [Party("ours", line.ours), line.theirs]
+    ours = line.ours if isinstance(line.ours, Party) else Party("ours", line.ours)
+    parties = [ours, line.theirs]
     parties += [Party("limit", line.limit)] if line.limit else []
     with tempfile.TemporaryDirectory(prefix="overheard-speed-") as folder:
         try:
-            ours, theirs, *limit = (measured(party, sizes, Path(folder)) for party in parties)
+            mine, theirs, *limit = (measured(party, sizes, Path(folder)) for party in parties)
         except FixConfig as error:
             if not line.theirs.engine:
                 raise
             return {"skipped": str(error)}  # somebody else's engine: the others go on
     return {
-        "ratio": theirs[clock] / ours[clock],
+        "ratio": theirs[clock] / mine[clock],
         "possible": theirs[clock] / limit[0][clock] if limit else None,
-        "ours_seconds": ours[clock],
+        "ours_seconds": mine[clock],
         "theirs_seconds": theirs[clock],
-        "ours_mb": ours["peak_mb"],
+        "ours_mb": mine["peak_mb"],
         "theirs_mb": theirs["peak_mb"],
-        "holds": line.check(ours["facts"], theirs["facts"]),
+        "holds": line.check(mine["facts"], theirs["facts"]),
     }
 
 

@@ -47,7 +47,7 @@ def adversary_for(sizes: Sizes) -> Any:
 def observed(adversary: Any, rounds: int | None = None) -> Iterator[Any]:
     """Sums of ten clients a round, at models that hardly move."""
     from overheard.programs.networks import initial
-    from overheard.transcript.knowledge import RoundSum
+    from overheard.transcript.kind import RoundSum
 
     rng = stream(0, "bench", "sums")
     theta = initial(adversary.recipe.model, 0)
@@ -196,6 +196,7 @@ def _algebra(sizes: Sizes, folder: Path) -> Job:
 
 
 LINES = (
+    # clients of 30 records; a round in the middle of a recording
     Comparison(
         "secure-aggregation",
         "secure aggregation, one round, 6,000 auxiliary records, LeNet (21,840 parameters)",
@@ -204,8 +205,11 @@ LINES = (
         {"auxiliary": 6000, "shard": 30, "shadows_shown": 120},
         {"auxiliary": 100, "shard": 10, "shadows_shown": 20},
         goal=150,
-        note="clients of 30 records; a round in the middle of a recording",
     ),
+    # Not the same answer: the relaxation gives one point, ours a posterior with its marginal
+    # likelihood, by expectation propagation at the few noise levels that are plausible; its F1 and
+    # Brier score must not be worse. What is possible is the likelihood of nobody alone, at all
+    # noise levels.
     Comparison(
         "mixed-model",
         "who has the property: posterior over sets, N = 200 clients, 300 rounds",
@@ -218,9 +222,5 @@ LINES = (
         check=lambda ours, theirs: bool(
             ours["f1"] >= theirs["f1"] and ours["brier"] <= theirs["brier"]
         ),
-        note="Not the same answer: the relaxation gives one point, ours a posterior with its "
-        "marginal likelihood, by expectation propagation at the few noise levels that are "
-        "plausible; its F1 and Brier score must not be worse. What is possible is the likelihood "
-        "of nobody alone, at all noise levels.",
     ),
 )

@@ -47,13 +47,14 @@ def shared_out(
     if workers not in ("", "1"):
         yield from spread(task, calls, workers, what)
         return
-    begin = time.monotonic()
+    begin, announced = time.monotonic(), False
     for done, call in enumerate(calls, 1):
         yield task(*call)
         ahead = max(time.monotonic() - begin - ONCE, 0.0) / done * (len(calls) - done)
         several = 1 if workers else min(room(), len(calls) - done, int(ahead / WORTH))
-        if done == 1 and (left := ahead / max(several, 1)) > LONG:
+        if not announced and (left := ahead / max(several, 1)) > LONG:
             say(f"about {left / 60:.0f} minutes more")
+            announced = True
         if several > 1:
             yield from in_processes(task, calls[done:], several, what)
             return
@@ -86,11 +87,14 @@ def room() -> int:
 def in_processes(
     task: Callable[..., Result], calls: Sequence[tuple[Any, ...]], workers: int, what: str
 ) -> Iterator[Result]:
-    """What the task returns for each of the calls, as they end; ``what`` a call is, in words."""
+    """What the task returns for each of the calls, as they end; ``what`` a call is, in words.
+
+    Each process gets the task once, so that it may hold (`functools.partial`) what all calls share.
+    """
     others = set(active_children())
     with _for_workers():  # they are started as the calls are handed in
-        pool = ProcessPoolExecutor(workers, get_context("spawn"), _end_with, (os.getpid(),))
-        waiting = [pool.submit(task, *call) for call in calls]
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin, (os.getpid(), task))
+        waiting = [pool.submit(_do, *call) for call in calls]
     ours = set(active_children()) - others
     try:
         for done in as_completed(waiting):
@@ -124,8 +128,8 @@ def on_cluster(
         remedy = "start one, or give a number of workers"
         raise FixConfig(f"no Ray cluster answers at {address!r} ({words}); {remedy}") from error
     try:
-        remote = ray.remote(num_cpus=1)(task)
-        waiting = [remote.remote(*call) for call in calls]
+        held, remote = ray.put(task), ray.remote(num_cpus=1)(_do_there)
+        waiting = [remote.remote([held], *call) for call in calls]  # in a list: not fetched anew
         while waiting:
             ready, waiting = ray.wait(waiting)
             yield from ray.get(ready)
@@ -133,8 +137,27 @@ def on_cluster(
         ray.shutdown()
 
 
-def _end_with(parent: int) -> None:
-    """End this process with its parent, which cannot say good-bye if it is killed."""
+_TASK: dict[str, Callable[..., Any]] = {}
+"""In a worker: what it does, by the name that it has there."""
+
+
+def _do(*call: Any) -> Any:
+    return _TASK[""](*call)
+
+
+def _do_there(held: Sequence[Any], *call: Any) -> Any:
+    """On a machine of a cluster: the task is fetched once."""
+    import ray
+
+    if (name := held[0].hex()) not in _TASK:
+        _TASK.clear()
+        _TASK[name] = ray.get(held[0])
+    return _TASK[name](*call)
+
+
+def _begin(parent: int, task: Callable[..., Any]) -> None:
+    """Take the task, and end with the parent, which cannot say good-bye if it is killed."""
+    _TASK[""] = task
 
     def watch() -> None:
         while os.getppid() == parent:

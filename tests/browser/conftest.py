@@ -67,9 +67,11 @@ def visit(chromium: Any, demo_file: Path) -> Iterator[Callable[..., Visit]]:
     """``visit(width=360, theme="dark")`` opens the demo's report, or another file."""
     open_: list[Visit] = []
 
-    def go(width: int = 1440, theme: str = "light", file: Path | None = None, **more: Any) -> Visit:
-        look = {"viewport": {"width": width, "height": 900}, "color_scheme": theme, **more}
+    def go(width: int = 1440, theme: str = "light", file: Path | None = None) -> Visit:
+        look = {"viewport": {"width": width, "height": 900}, "color_scheme": theme}
         open_.append(Visit(chromium, file or demo_file, **look))
+        if file is None:  # of the demo's report the annex is read
+            open_[-1].page.evaluate("document.querySelectorAll('.annex').forEach(d => d.open = 1)")
         return open_[-1]
 
     yield go

@@ -28,6 +28,7 @@ def test_nothing_is_run_fetched_or_linked(visit: Callable[..., Any], tmp_path: P
     file.write_text(render(audit), encoding="utf-8")
     seen = visit(file=file)
     page = seen.page
+    page.evaluate("document.querySelectorAll('.annex').forEach(d => d.open = true)")
     # hover, sort and filter: the script of the page handles the names too
     page.locator(".plot g").first.hover(force=True)
     for button in page.locator("table.lifts thead button").all():

@@ -104,14 +104,15 @@ def test_agrees_with_the_slow_twin(seed, known, width):
         assert (found.sd[there] < 3 * np.sqrt((errors**2).sum(0).max())).all()
 
 
-@pytest.mark.parametrize(("known", "least"), [(True, 0.93), (False, 0.90)])
+@pytest.mark.parametrize(("known", "least"), [(True, 0.93), (False, 0.92)])
 def test_intervals_cover_and_listening_helps(known, least):
+    """Over many sets of auxiliary records: clients that share one are right or wrong together."""
     rng = np.random.default_rng(3)
     covered, narrowed, errors, strange = [], [], [], []
-    for _ in range(12):
+    for _ in range(48):
         psi, labels, predictions, groups = people(rng, 400, 8)
         gram = psi @ psi.T
-        for _ in range(12):
+        for _ in range(3):
             mine, own, _, where = people(rng, 40, 8)
             counts = np.bincount(where, minlength=4)
             there = counts > 0
@@ -126,7 +127,7 @@ def test_intervals_cover_and_listening_helps(known, least):
             errors += misses.tolist()
             strange += np.abs(found.prior_means - truth)[there].tolist()
             assert found.bits() > 0
-    assert least <= np.mean(covered) <= 0.98  # 144 clients of four groups: standard error 0.01
+    assert least <= np.mean(covered) <= 0.97  # 144 clients of four groups: standard error 0.01
     assert np.mean(narrowed) < 0.8
     assert np.mean(errors) < 0.8 * np.mean(strange)
 

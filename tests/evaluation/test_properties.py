@@ -22,7 +22,8 @@ from overheard.questions.property import f1_interval
 from overheard.report.html import render
 from overheard.report.verdict import verdicts
 from overheard.transcript.guess import ClientProperty
-from overheard.transcript.knowledge import RoundSum, Sums
+from overheard.transcript.kind import RoundSum
+from overheard.transcript.knowledge import Sums
 from overheard.transcript.store import POSITIVE_COLUMN, Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER

@@ -113,7 +113,7 @@ def test_an_engine_that_hangs_or_fails_is_ended_and_said(
         measure.measured(engine, {}, tmp_path)
 
 
-@pytest.mark.parametrize("name", [n for n in lines.LINES if n != "fedavg-flower"])
+@pytest.mark.parametrize("name", [n for n, line in lines.LINES.items() if not line.theirs.engine])
 def test_every_line_is_measured_at_small_sizes(name: str, tmp_path: Path) -> None:
     """All parties in this process, once; Flower's engine has ports and processes of its own."""
     line = lines.LINES[name]

@@ -15,7 +15,7 @@ import overheard
 from overheard.errors import FixConfig
 from overheard.federation.federation import Federation
 from overheard.federation.plan import load_data
-from overheard.identify.recording import Found, identify
+from overheard.identify.search import Found, identify
 from overheard.recorders.describe import settled
 from overheard.transcript.store import Recording
 
@@ -69,9 +69,9 @@ def test_newton(tmp_path: Path) -> None:
                 model = model + 0.4 * np.linalg.solve(back["hessian"], back["gradient"])
     best = found(tmp_path)
     assert best.explained
-    assert program(best.description)["intercept"] == "first"
-    assert program(best.description)["likelihood"] == "logistic"
-    assert best.description.data.scale == "none"
+    assert program(best.ranking[0].whole)["intercept"] == "first"
+    assert program(best.ranking[0].whole)["likelihood"] == "logistic"
+    assert best.ranking[0].whole.data.scale == "none"
 
 
 def test_trees_of_nodes_without_names(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_trees_of_nodes_without_names(tmp_path: Path) -> None:
             recorder.returned(1, node, {"0": np.frombuffer(raw, np.uint8)}, 160)
     best = found(tmp_path)
     assert best.explained
-    held = best.description.data.held_out
+    held = best.ranking[0].whole.data.held_out
     assert held is not None
     assert (held.by, held.share, held.seed) == ("datasets", 0.2, 42)
-    assert best.description.clients == {"18446744073709551615": "two", "7": "one"}
-    assert program(best.description)["eta"] == 0.1
+    assert best.ranking[0].whole.clients == {"18446744073709551615": "two", "7": "one"}
+    assert program(best.ranking[0].whole)["eta"] == 0.1
 
 
 def flare(rows: np.ndarray) -> dict[str, Any]:
@@ -125,10 +125,10 @@ def test_statistics_of_a_sample(
     best = found(tmp_path)
     assert best.explained is fits
     if fits:
-        held = best.description.data.held_out
+        held = best.ranking[0].whole.data.held_out
         assert held is not None
         assert (held.by, held.share, held.seed) == ("pandas", 0.2, 200)
-        tables = program(best.description)["tables"]
+        tables = program(best.ranking[0].whole)["tables"]
         assert {t["of"] for t in tables if t["kind"] == "sum"} == {"age", "stay", "sex"}
 
 

@@ -15,8 +15,7 @@ import pytest
 from generated import write_csv
 
 from overheard.data.dataset import Dataset
-from overheard.identify.recording import held_out, identify
-from overheard.identify.search import Options
+from overheard.identify.search import Options, held_out, identify
 from overheard.programs.records import Records
 from overheard.recorders.describe import describe
 from overheard.recorders.recorder import Recorder
@@ -144,12 +143,14 @@ def test_a_client_that_was_never_sampled_has_its_part_in_the_scales(
     data = {"path": str(tmp_path / "tables" / "people.csv"), "client": "at", "target": "y"}
     given = {"data": {"source": "file", **data}, "audit": {"attributes": ["s"]}}
     found = identify(Recording.open(tmp_path / "bare"), given, tmp_path / "work")
-    best = found.ranking[0].recipe
+    best = found.ranking[0].program
     assert found.explained
     assert (best.full_batch, best.epochs) == (True, 1)
     assert best.learning_rate == pytest.approx(0.1, rel=1e-5)
-    assert found.description.data.scale == scale
-    describe(recording := Recording.open(tmp_path / "bare"), found.description, tmp_path / "known")
+    assert found.ranking[0].whole.data.scale == scale
+    describe(
+        recording := Recording.open(tmp_path / "bare"), found.ranking[0].whole, tmp_path / "known"
+    )
     known = recording.described_in(tmp_path / "known")
     assert sorted(known.truth()) == ["0", "1", "2"]
     assert [f.outcome for f in found.fits] == ["fits"] * 3

@@ -25,6 +25,7 @@ def test_a_round_is_written_when_the_next_begins(tmp_path: Path) -> None:
     recorder.returned(0, "a", model(2), 10)
     assert Recording.open(tmp_path / "run").rounds == ()
     recorder.sent(1, "a", model(3))
+    recorder.sent(1, "", model(5))  # to all others
     assert [r.number for r in Recording.open(tmp_path / "run").rounds] == [0]
     recorder.returned(1, "a", model(4))
     recorder.close()

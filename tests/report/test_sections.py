@@ -121,18 +121,6 @@ def test_numbers_that_cannot_be_are_not_printed(audit: Audit) -> None:
         assert "×10⁹" not in words_in(said, "exposed")
 
 
-def test_what_only_all_clients_together_show_is_said_of_no_client(audit: Audit) -> None:
-    first = next(f for f in audit.findings if (f.attack, f.attribute) == ("max_entropy", "black"))
-    made = tuple(
-        first.model_copy(update={"client": f"c{k}", "p_value": 0.03, "value": 0.6, "lift": 0.01})
-        for k in range(6)
-    )
-    row = next(p for p in audit.pooled if (p.attack, p.attribute) == ("max_entropy", "black"))
-    sure = row.model_copy(update={"p_value": 1e-6})
-    page = render(audit.model_copy(update={"findings": made, "pooled": (sure,), "skipped": ()}))
-    assert "none of 6 clients is exposed by itself" in words_of(page)
-
-
 def test_accuracy_by_rounds(told: Audit) -> None:
     (one,) = curves(told)
     assert [h.rounds for h in one.line] == [1, 2, 20]

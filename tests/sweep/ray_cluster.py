@@ -7,14 +7,29 @@ Only for a network of one's own with loopback alone: Ray listens on every interf
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from functools import partial
 
 import ray
 from ray.cluster_utils import Cluster
 
 from overheard.sweep.grid import parse_sweep
 from overheard.sweep.run import sweep
+from overheard.workers import on_cluster
+
+
+def killed_once(mark: str, number: int) -> int:
+    """What a worker that is killed in the middle of its first task was asked for."""
+    try:
+        with open(mark, "x"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    except FileExistsError:
+        return number
+    raise AssertionError("nobody lives on")
+
 
 if __name__ == "__main__":
     size = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
@@ -25,6 +40,10 @@ if __name__ == "__main__":
         sweep(parse_sweep(json.loads(sys.argv[1])), sys.argv[2], cluster.address)
         words = [sys.executable, "-m", "overheard", *sys.argv[3:], "--workers", cluster.address]
         subprocess.run(words, check=True)
+        again = on_cluster(
+            partial(killed_once, sys.argv[2] + ".mark"), [(1,), (2,)], cluster.address
+        )
+        sys.stdout.write(f"killed, and yet {sorted(again)}\n")
         ray.init(cluster.address, log_to_driver=False)
         sys.stdout.write(f"{sum(node['Alive'] for node in ray.nodes())} nodes\n")
         ray.shutdown()

@@ -307,7 +307,7 @@ def test_where_a_cell_was_recorded_is_in_no_result(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_nodes_of_a_ray_cluster_give_the_same_table_and_audit(
+def test_two_nodes_of_a_ray_cluster_give_the_same_table_and_audit_and_outlive_a_worker(
     tmp_path: Path, loopback_only: tuple[str, ...], undisturbed: Path, workplace: Any
 ) -> None:
     pytest.importorskip("ray", reason="Ray is not installed")
@@ -325,6 +325,7 @@ def test_two_nodes_of_a_ray_cluster_give_the_same_table_and_audit(
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert "2 nodes" in done.stdout
+    assert "killed, and yet [1, 2]" in done.stdout
     assert same_table(tmp_path / "s", undisturbed)
     one, ray = (
         without_seconds((tmp_path / out / "audit.json").read_text()) for out in ("one", "ray")

@@ -12,12 +12,11 @@ import pytest
 from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
 from overheard.programs.records import Records
 from overheard.transcript.guess import ClientProperty
-from overheard.transcript.kind import LABEL_COLUMN
+from overheard.transcript.kind import LABEL_COLUMN, RoundSum
 from overheard.transcript.knowledge import (
     AuxiliaryData,
     Broadcast,
     Messages,
-    RoundSum,
     ShardSize,
     Sums,
     TargetRecord,

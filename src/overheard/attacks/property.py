@@ -43,10 +43,10 @@ from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import encode
 from overheard.transcript.guess import ClientProperty
+from overheard.transcript.kind import RoundSum
 from overheard.transcript.knowledge import (
     AuxiliaryData,
     ClientProgram,
-    RoundSum,
     ShardSize,
     Sums,
     SuspectedBehaviour,
@@ -74,6 +74,11 @@ class Known:
     def take(self, rows: Any) -> Known:
         """These records."""
         return Known(self.inputs[rows], self.labels[rows])
+
+    def joined(self, *others: Known) -> Known:
+        """These records and others behind them."""
+        parts = zip(*((known.inputs, known.labels) for known in (self, *others)), strict=True)
+        return Known(*(np.concatenate(part) for part in parts))
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,34 @@
-"""``overheard audit`` and ``overheard demo``: an adversary let loose on a recording."""
+"""``overheard audit`` and ``overheard demo``: inference attacks on a recording."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option
 
 import overheard
 from overheard import terminal
 from overheard.cli.describe import described
-from overheard.cli.options import Describing, Grant, Out, Run, Seed, Threat, TrustCode, Workers
+from overheard.cli.options import THREATS, Describing, Grant, Out, Run, Seed, TrustCode, Workers
 from overheard.cli.recording import record
 from overheard.errors import ChooseAnotherAttack, FixRecording
 from overheard.files import refuse_existing, replace_durably, write_durably
+
+if TYPE_CHECKING:
+    from overheard.evaluation.policy import Policy
 
 PAGE = "report.html"
 """The report, beside the audit that it shows."""
 ATTACK_FAILED = 3
 """The command's exit code when everything was written and an attack had ended in an error."""
+DECIDED = {"release": 0, "refuse": 4, "refer": 5}
+"""The exit code that a policy ends in."""
 DEMO = {
     "linear": "exact_linear last_returned global_model majority model_based_linear max_entropy",
     "network": "majority model_based_global model_based_last_returned max_entropy",
@@ -32,7 +39,9 @@ DEMO = {
 def audit(
     run: Run,
     out: Annotated[Path, Option(help="Where to write; an unfinished audit there goes on.")],
-    threat: Threat = "eavesdropper",
+    threat: Annotated[
+        str, Option(help=THREATS, show_default="those of the policy, or eavesdropper")
+    ] = "",
     attack: Annotated[
         list[str], Option(help="Attack to run (repeat); default: all that apply.")
     ] = [],
@@ -42,52 +51,94 @@ def audit(
     slow: Annotated[bool, Option("--slow", help="Run slow searches as well.")] = False,
     rounds: Annotated[bool, Option(help="Ask also what the first rounds alone would tell.")] = True,
     ladder: Annotated[
-        bool, Option("--ladder", help="Ask also what adversaries learn who know less and less.")
-    ] = False,
+        bool | None,
+        Option(
+            help="Ask also what adversaries learn who know less and less, of every client, or not.",
+            show_default="two rungs, of one client, where that takes seconds",
+        ),
+    ] = None,
     demographics: Annotated[
         list[str], Option(help="Public column of registers (repeat), for --ladder.")
     ] = [],
+    policy: Annotated[
+        Path | None, Option(help="TOML file with a [policy]: ends in release, refuse or refer.")
+    ] = None,
     workers: Workers = "",
     description: Describing = None,
     trust_code: TrustCode = False,
     seed: Seed = None,
 ) -> None:
-    """Let an adversary loose on a recording, score what it learns, and write the report.
+    """Run inference attacks on a recording under a threat model, score them, write the report.
 
     OUT/report.html opens offline; `overheard report` makes others. Stopped at any moment, the
     same command goes on and ends the same. Exits 3 where an attack failed: the others are
-    written, and the report lists which one and how.
+    written, and the report lists which one and how. With --policy it exits 0 (release), 4 (refuse)
+    or 5 (refer: somebody has to decide); several threat models are audited in turn, each into a
+    folder of its own in OUT.
     """
+    from overheard.evaluation.policy import read_policy
+    from overheard.evaluation.record import AUDIT
+    from overheard.report.digest import digest
+
+    settings: dict[str, Any] = {"slow": slow, "rounds": rounds, "seed": seed or 0}
+    settings |= {"ladder": "brief" if ladder is None else ladder}
+    settings |= {"demographics": tuple(demographics)}
+    asked = read_policy(policy) if policy else None
+    threats = [threat] if threat else list(asked.listeners if asked else ()) or ["eavesdropper"]
+    chosen: dict[str, Any] = {"attack": attack, "client": client, "target": target}
+    described_by = partial(described, run, description, trust_code)
+    _refuse_damaged(run)
+    found, told = [], []
+    for name in threats:
+        who = overheard.threat_named(name, grant)
+        folder = out / name if len(threats) > 1 else out
+        about = chosen | {"threat": name, "grant": grant}
+        found.append(_audited(folder, described_by, who, about, settings, workers, asked))
+        told.append({"audit": str(folder / AUDIT)} | digest(found[-1]))
+    content = told[0] if len(told) == 1 else {"audits": told}
+    if asked is not None:
+        decision = asked.decide(found)
+        terminal.emit(content | {"decision": asdict(decision)})
+        terminal.say(f"{decision.answer}: {asked.words}", *(f"- {r}" for r in decision.reasons))
+        raise Exit(DECIDED[decision.answer])
+    terminal.emit(content)
+    if any(one.failed for one in found):
+        raise Exit(ATTACK_FAILED)
+
+
+def _audited(
+    out: Path,
+    described_by: Callable[[Path], overheard.Recording],
+    who: overheard.Threat,
+    chosen: dict[str, Any],
+    settings: dict[str, Any],
+    workers: str,
+    policy: Policy | None,
+) -> overheard.Audit:
+    """The audit under one threat model, begun or continued, written and summed up."""
     from overheard.evaluation.audit import PIECE
     from overheard.evaluation.checkpoint import asking, fingerprint, finish, unfinished
     from overheard.evaluation.record import AUDIT
-    from overheard.report.digest import digest
     from overheard.report.html import render
 
-    settings: dict[str, Any] = {"slow": slow, "rounds": rounds, "ladder": ladder}
-    settings |= {"demographics": tuple(demographics), "seed": seed or 0}
-    chosen: dict[str, Any] = {"threat": threat, "grant": grant, "attack": attack, "client": client}
-    chosen |= {"target": target, "version of overheard": version("overheard")}
     page = out / PAGE
     with unfinished(out) as work:
-        _refuse_damaged(run)
-        recording = described(run, description, trust_code, work)
-        whose = {"recording": fingerprint(recording)}
+        recording = described_by(work)
+        whose = {"recording": fingerprint(recording), "version of overheard": version("overheard")}
         kept = asking(work, whose | chosen | settings, PIECE)
         if (out / AUDIT).exists():  # it was stopped at its very end
             result = overheard.read_audit(out / AUDIT)
         else:
-            asked = (recording, overheard.threat_named(threat, grant), attack, client, target)
             how = overheard.AuditOptions(**settings, workers=workers)
-            result = run_audit(*asked, how, kept)
+            asked = (chosen["attack"], chosen["client"], chosen["target"])
+            result = run_audit(recording, who, *asked, how, kept)
+        result = result.model_copy(update={"policy": policy})
         replace_durably(page, render(result).encode())
         finish(work, AUDIT, result.to_json())
     summary(result)
     terminal.wrote("audit", out / AUDIT)
     terminal.wrote("report", page)
-    terminal.emit({"audit": str(out / AUDIT)} | digest(result))
-    if result.failed:
-        raise Exit(ATTACK_FAILED)
+    return result
 
 
 def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:

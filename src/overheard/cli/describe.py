@@ -18,7 +18,7 @@ from overheard.files import write_durably
 from overheard.foreign.shown import short
 
 if TYPE_CHECKING:
-    from overheard.identify.recording import Found
+    from overheard.identify.search import Found
 
 
 def init(
@@ -68,8 +68,7 @@ def _identified(
     run: Path, table: Path, given: dict[str, Any], minutes: float, trust_code: bool
 ) -> tuple[Path, dict[str, Any]]:
     """Find out how the clients trained, show it and write it; what is told of it as JSON."""
-    from overheard.identify.recording import identify
-    from overheard.identify.search import Options
+    from overheard.identify.search import Options, identify
     from overheard.recorders.describe import written
     from overheard.recorders.template import BESIDE, undescribed
 
@@ -81,7 +80,7 @@ def _identified(
         found = identify(recording, given, Path(work), trust_code, options)
     path = os.path.relpath(table.resolve(), run.resolve())
     also = {"also_fits": tuple(other.words for other in found.open)}
-    told, said = found.description, remarks(found)
+    told, said = found.ranking[0].whole, remarks(found)
     if found.skipped:
         left = f"Stopped after {minutes:g} minutes (--minutes gives it more) and did not try:"
         said.append(f"{left} {', '.join(found.skipped)}.")
@@ -105,7 +104,7 @@ def remarks(found: Found) -> list[str]:
     """What was found and how sure that is, in words."""
     best, checked = found.ranking[0], [r for r in found.fits if r.outcome != "cannot be checked"]
     said = [f"Found by replaying the clients' records: {best.words}."]
-    if found.description.clients:
+    if best.whole.clients:
         said.append("Who is who was found by replay, too: see [clients].")
     if found.explained:
         said.append(f"The messages of {len(checked)} clients are what their records lead to so.")

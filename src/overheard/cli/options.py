@@ -11,9 +11,8 @@ Run = Annotated[Path, Argument(help="A recording.")]
 Out = Annotated[Path, Option(help="Where to write; must not exist yet.")]
 Config = Annotated[Path, Argument(help="TOML file that describes the federation.")]
 Seed = Annotated[int | None, Option(help="Seed of every random choice.", show_default="0")]
-Threat = Annotated[
-    str, Option(help="Threat model: eavesdropper, server, isolating-server, secure-server.")
-]
+THREATS = "Threat model: eavesdropper, server, isolating-server, secure-server."
+Threat = Annotated[str, Option(help=THREATS)]
 Grant = Annotated[
     list[str], Option(help='Knowledge beyond the threat model (repeat), e.g. "group counts".')
 ]

@@ -11,6 +11,7 @@ from typer import Argument, Exit, Option
 import overheard
 from overheard import terminal
 from overheard.cli.options import Out
+from overheard.errors import ChooseAnotherOutput
 
 if TYPE_CHECKING:
     from overheard.evaluation.compare import Compared
@@ -23,22 +24,23 @@ def report(
         Path | None, Option(help="Folder of a sweep: shows what would help, measured.")
     ] = None,
 ) -> None:
-    """Write the report of an audit, by the name of OUT: one HTML file that opens offline, Markdown
-    (.md) or JSON (.json)."""
+    """Write the report of an audit, by the ending of OUT: a page that opens offline (.html), the
+    same on paper (.pdf, which needs Chromium), Markdown (.md) or JSON (.json)."""
+    from overheard.report import html
     from overheard.report.digest import digest
-    from overheard.report.html import render_markdown, write_new
     from overheard.sweep.frontier import frontier
     from overheard.sweep.run import read_rows
 
     audit, measured = overheard.read_audit(audit_file), frontier(read_rows(sweep)) if sweep else []
-    match out.suffix.lower():
-        case ".md":
-            write_new(out, render_markdown(audit, measured))
-        case ".json":
-            content = json.dumps(digest(audit), indent=1, ensure_ascii=False)
-            write_new(out, content + "\n")
-        case _:
-            overheard.write_report(audit, out, measured)
+    made = {
+        ".html": lambda: html.render(audit, measured).encode(),
+        ".pdf": lambda: html.printed(html.render(audit, measured)),
+        ".md": lambda: html.render_markdown(audit, measured).encode(),
+        ".json": lambda: json.dumps(digest(audit), indent=1, ensure_ascii=False).encode() + b"\n",
+    }
+    if out.suffix.lower() not in made:
+        raise ChooseAnotherOutput(f"{out}: a report ends in {', '.join(made)}; name one of these")
+    html.write_new(out, made[out.suffix.lower()]())
     terminal.wrote("report", out)
     terminal.emit({"report": str(out)})
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
-from uuid import uuid4
 
 from overheard.attacks import all_attacks, is_slow
 from overheard.errors import ChooseAnotherAttack, ListenLonger
@@ -89,28 +88,26 @@ class Asked:
         """The imputation baselines, each fitted once for the whole audit."""
         return Imputer(self.options.seed)
 
-    @cached_property
-    def _name(self) -> str:
-        return uuid4().hex
-
-    def __reduce__(self) -> Any:
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        quiet = replace(self.options, progress=silent)
-        return _arrived, (self._name, trusted(), fields | {"options": quiet})
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, which reads and fits for itself and tells nobody how far it is."""
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return own | {"options": replace(self.options, progress=silent)}
 
     def found_by(self, parts: Sequence[Part]) -> list[Any]:
         """What some parts of the audit find, in their order."""
-        progress, workers = self.options.progress, self.options.workers
-        calls = [(self, part, k, len(parts)) for k, part in enumerate(parts)]
         found: dict[int, list[Any]] = {}
 
         def say(words: str) -> None:
-            progress(words, len(found), len(parts))
+            self.options.progress(words, len(found), len(parts))
 
-        for k, pieces in shared_out(_found, calls, workers, "part of the audit", say):
+        for part in parts[:1]:
+            say(part.name)
+        task = partial(_found, self, tuple(parts), trusted())
+        calls = [(k,) for k in range(len(parts))]
+        for k, pieces in shared_out(task, calls, self.options.workers, "part of the audit", say):
             found[k] = pieces
-            say(parts[k].name)
-        return [one for k in range(len(parts)) for one in found[k]]
+            say(parts[min(k + 1, len(parts) - 1)].name)
+        return [one for k in calls for one in found[k[0]]]
 
     def case(self, target: Target, client: str) -> tuple[View, Scorer]:
         """What the adversary holds of a client, and what scores its guesses."""
@@ -171,22 +168,13 @@ class Part:
     key: tuple[str, ...] = ()
 
 
-def _found(asked: Asked, part: Part, number: int, total: int) -> tuple[int, list[Any]]:
-    """Which part it is, and what it finds."""
-    asked.options.progress(part.name, number, total)
+def _found(
+    asked: Asked, parts: Sequence[Part], known: Sequence[str], number: int
+) -> tuple[int, list[Any]]:
+    """Which part it is, and what it finds; ``known``: the code that whoever hands it out trusts."""
+    for factory in known:
+        trust(factory)
+    part = parts[number]
     if part.key:
         return number, asked.kept.made(partial(part.find, asked), *part.key)
     return number, list(part.find(asked))
-
-
-_HERE: dict[str, Asked] = {}
-
-
-def _arrived(name: str, known: Sequence[str], fields: Mapping[str, Any]) -> Asked:
-    """In a worker once for all of its parts: they share what was read and fitted."""
-    if name not in _HERE:
-        for factory in known:
-            trust(factory)
-        _HERE.clear()
-        _HERE[name] = Asked(**fields)
-    return _HERE[name]

@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, field_validator
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
 
 from overheard.errors import FixConfig
 from overheard.evaluation.decision import (
-    COMPARISON,
     EXPOSED,
     NO_SIGN,
     NOT_MEASURED,
@@ -32,11 +32,13 @@ from overheard.evaluation.decision import (
     best_of,
     clustered_interval,
 )
-from overheard.evaluation.record import Audit, Secret
+from overheard.federation.reading import checked
 from overheard.foreign.files import read_toml
-from overheard.foreign.shown import first_error
 from overheard.programs.records import Spec
 from overheard.transcript.threat import threat_named
+
+if TYPE_CHECKING:
+    from overheard.evaluation.record import Audit, Secret
 
 Answer = Literal["release", "refer", "refuse"]
 ANSWERS: tuple[Answer, ...] = ("release", "refer", "refuse")
@@ -80,16 +82,19 @@ class Policy(Spec):
     def decide(self, audits: Sequence[Audit]) -> Decision:
         """The answer to audits of one recording under different threat models, with its reasons."""
         found: list[tuple[Answer, str]] = []
-        seen = {audit.run.threat for audit in audits}
-        seen |= {SAME_MESSAGES[name] for name in seen if name in SAME_MESSAGES}
-        for name in self.listeners:
-            if name not in seen:
-                found.append(("refuse", f"{name}: not audited, which counts as not allowed"))
+        for name in self.lacking(audits):
+            found.append(("refuse", f"{name}: not audited, which counts as not allowed"))
         for audit in audits:
             found += self._of(audit)
         found.sort(key=lambda one: -ANSWERS.index(one[0]))
         worst: Answer = found[0][0] if found else "release"
         return Decision(worst, tuple(dict.fromkeys(reason for _, reason in found)))
+
+    def lacking(self, audits: Iterable[Audit]) -> list[str]:
+        """The threat models that it asks for and that no audit is about."""
+        seen = {audit.run.threat for audit in audits}
+        seen |= {SAME_MESSAGES[name] for name in seen if name in SAME_MESSAGES}
+        return [name for name in self.listeners if name not in seen]
 
     def _of(self, audit: Audit) -> Iterable[tuple[Answer, str]]:
         if self.epsilon is not None:
@@ -108,7 +113,7 @@ class Policy(Spec):
 
     def _about(self, audit: Audit, secret: Secret) -> Iterable[tuple[Answer, str]]:
         """What is not allowed of a secret."""
-        over_all, people = audit.over_all(secret), known(audit, secret)
+        over_all, people = audit.over_all(secret), known(audit, secret).get(None)
         lift = over_all.lift if over_all is not None and over_all.measure.hits else None
         passed = []
         more = f"lift of {100 * (lift or 0.0):.1f} points, above the {100 * self.lift:g} allowed"
@@ -158,32 +163,32 @@ def unasked(secret: Secret) -> bool:
     return topic.skipped and topic.asked is not None and bool(topic.asked.keys(()))
 
 
-def known(audit: Audit, secret: Secret, client: str | None = None) -> Known | None:
-    """The people of a client (None: of all) whose value is known beyond 99% because of the updates.
+def known(audit: Audit, secret: Secret) -> dict[str | None, Known]:
+    """By client (None: all of them), whose value is known beyond 99% because of the updates.
 
-    Of each client by the attack that learned most there. None where no attack says how certain it
-    is, or none may be relied on. Nobody where the audit gives no sign: what happens to be right
-    then was right by chance or by a guess.
+    Of each client by the attack that learned most there. Left out are clients where no attack says
+    how certain it is, or none may be relied on. Nobody is known where the audit gives no sign: what
+    happens to be right then was right by chance or by a guess.
     """
-    about = [f for f in audit.findings if f.topic == secret.topic and f.reliable]
-    best = [f for f in best_of(about).values() if f.calibration and f.level != COMPARISON]
-    mine = [f for f in best if client in (None, f.client) and f.level != NOT_MEASURED]
-    if not mine or secret.level == NOT_MEASURED:
-        return None
+    about = (f for f in audit.findings if f.topic == secret.topic and f.reliable)
+    best = [f for f in best_of(about).values() if f.calibration and f.level != NOT_MEASURED]
+    if not best or secret.level == NOT_MEASURED:
+        return {}
     shown = secret.level in (EXPOSED, UNCLEAR)
-    people = [f.calibration.known if shown and f.calibration else 0 for f in mine]
-    scores = [np.arange(f.n) < count for f, count in zip(mine, people, strict=True)]
-    low, high = clustered_interval([s.astype(np.float64) for s in scores], share=True)
-    return Known(sum(people), sum(f.n for f in mine), low, high)
+    people = [f.calibration.known if shown and f.calibration else 0 for f in best]
+    scores = [(np.arange(f.n) < k).astype(np.float64) for f, k in zip(best, people, strict=True)]
+    found: dict[str | None, Known] = {None: _share(scores)}
+    return found | {f.client: _share([one]) for f, one in zip(best, scores, strict=True)}
+
+
+def _share(scores: Sequence[NDArray[np.float64]]) -> Known:
+    people, records = (int(sum(part)) for part in (map(np.sum, scores), map(len, scores)))
+    return Known(people, records, *clustered_interval(scores, share=True))
 
 
 def read_policy(path: str | Path) -> Policy:
     """The ``[policy]`` of a TOML file, which may have other tables."""
-    content: dict[str, Any] = read_toml(path)
-    if not isinstance(content.get("policy"), dict):
+    content = read_toml(path)
+    if "policy" not in content:
         raise FixConfig(f"{path}: has no table [policy]; one may say people_known = 0")
-    try:
-        return Policy.model_validate(content["policy"])
-    except ValidationError as error:
-        fields = ", ".join(Policy.model_fields)
-        raise FixConfig(f"{path}: policy.{first_error(error)}; keys: {fields}") from error
+    return checked(Policy, content["policy"], str(path), "policy.")

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from overheard.errors import FixRecording
 from overheard.evaluation.decision import LEVELS, NOT_MEASURED, Level, decided
+from overheard.evaluation.policy import Policy
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
 from overheard.foreign.shown import first_error
@@ -159,7 +160,8 @@ class Finding(Part):
     how many are left out because their answer is flagged. Where all are, the numbers are of all.
 
     Of less than the whole audit: ``rounds``, only the first so many were observed (0: all);
-    ``rung``, whose knowledge of the client the adversary had (`evaluation.ladder`).
+    ``rung``, whose knowledge of the client the adversary had (`evaluation.ladder`). ``knew``: the
+    kinds of knowledge that the attack had in its view.
 
     ``suspects``: of a question that is asked of all clients at once, what it says of each.
 
@@ -178,6 +180,7 @@ class Finding(Part):
     client: str | None
     rounds: Count = 0
     rung: str = ""
+    knew: tuple[str, ...] = ()
     clients: Count = 1
     flagged: Count = 0
     metric: MetricName
@@ -412,6 +415,7 @@ class Audit(Part):
     replays: tuple[Replay, ...] = ()
     notes: tuple[str, ...] = Field(default=())
     promise: Promise | None = None
+    policy: Policy | None = None
     secrets: tuple[Secret, ...] = ()
     level: Level = NOT_MEASURED
 

@@ -78,7 +78,23 @@ def replayed(
     """One client's line before all are asked `together`, of so many clients."""
     level, work = (total / max(of, 1) for total in (FALSE, MOST_WORK))
     rng = stream(seed, "replay", client)
-    return _replayed(recording, told, truth, client, level, work, rng)
+    unchecked = partial(Replay, client=client, outcome="cannot be checked")
+
+    def run() -> Replay:
+        try:
+            if client not in truth or not len(truth[client]):
+                return unchecked(reason="truth/ has no records of it")
+            if isinstance(told, Program):
+                return repeated(recording, told, truth[client], client, level, rng)
+            assert isinstance(told, Recipe)
+            return compared(*_trained(recording, told, truth, client, work), client, level, rng)
+        except OverheardError as error:
+            return unchecked(reason=str(error))
+
+    found = attempt(run, "", client, None)
+    if isinstance(found, Replay):
+        return found
+    return unchecked(reason=f"the replay ended in {found.reason}")
 
 
 def together(found: Sequence[Replay]) -> tuple[Replay, ...]:
@@ -100,36 +116,6 @@ def together(found: Sequence[Replay]) -> tuple[Replay, ...]:
         reason = SCATTER
     unfit = {"outcome": "does not fit", "reason": reason} if reason else {}
     return tuple(r.model_copy(update=unfit if r.outcome == "fits" else {}) for r in found)
-
-
-def _replayed(
-    recording: Recording,
-    told: Told,
-    truth: Mapping[str, Records],
-    client: str,
-    level: float,
-    work: float,
-    rng: np.random.Generator,
-) -> Replay:
-    """The client's line in the record."""
-
-    unchecked = partial(Replay, client=client, outcome="cannot be checked")
-
-    def run() -> Replay:
-        try:
-            if client not in truth or not len(truth[client]):
-                return unchecked(reason="truth/ has no records of it")
-            if isinstance(told, Program):
-                return repeated(recording, told, truth[client], client, level, rng)
-            assert isinstance(told, Recipe)
-            return compared(*_trained(recording, told, truth, client, work), client, level, rng)
-        except OverheardError as error:
-            return unchecked(reason=str(error))
-
-    found = attempt(run, "", client, None)
-    if isinstance(found, Replay):
-        return found
-    return unchecked(reason=f"the replay ended in {found.reason}")
 
 
 def _trained(
@@ -160,9 +146,7 @@ def _trained(
     defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
     if reason := unrepeatable(recipe, defence):
         raise FixRecording(reason)
-    inputs = tuple(encode(told.of(c).encoding, truth[c]) for c in who)
-    labels = tuple(recipe.target.encode(truth[c]) for c in who)
-    return link, Training(recipe, defence, inputs, labels)
+    return link, Training.of(told, defence, {c: truth[c] for c in who})
 
 
 def _affordable(recipe: Recipe, records: int, rounds: int, work: float) -> int:
@@ -256,6 +240,12 @@ class Training:
     defence: AppliedDefence
     inputs: tuple[Array, ...]
     labels: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, told: Recipe, defence: AppliedDefence, records: Mapping[str, Records]) -> Training:
+        """Of these clients on these records."""
+        inputs = tuple(encode(told.of(c).encoding, own) for c, own in records.items())
+        return cls(told, defence, inputs, tuple(map(told.target.encode, records.values())))
 
     @property
     def certain(self) -> bool:

@@ -188,6 +188,7 @@ class Case:
         return joined(self.truth[self.view.client], self.target)
 
     def finding(self, attack: Attack, seconds: float, **scores: Any) -> Finding:
+        had = attack.needs | getattr(attack, "uses", frozenset())
         shared = {
             "attack": attack.name,
             "paper": attack.paper,
@@ -198,6 +199,7 @@ class Case:
             "metric": self.question.metric.name,
             "seconds": seconds,
             "seed": self.seed,
+            "knew": tuple(sorted(kind.name for kind in had & self.view.kinds)),
         }
         if "n" not in scores:
             shared["n"] = len(self.records)

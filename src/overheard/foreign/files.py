@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from overheard.errors import FixConfig, FixRecording, OverheardError
 from overheard.foreign.limits import beyond, check
@@ -91,7 +91,7 @@ def parse_json(raw: bytes | str, where: object, error: type[OverheardError] = Fi
     values = text.count("[") + text.count("{") + text.count(",")
     check("json_values", values, where, error)
     try:
-        content = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        content = json.loads(text, parse_constant=_finite, parse_float=_finite)
     except RecursionError as problem:
         raise beyond("depth", where, error) from problem
     except ValueError as problem:
@@ -152,11 +152,8 @@ def _check_content(content: Any, where: object, error: type[OverheardError]) -> 
 
 
 def _finite(text: str) -> float:
+    """The number of a text; what is infinite or none at all JSON does not know."""
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text[:40]} is too large for a number")
+        raise ValueError(f"{text[:40]} is no number of JSON, or too large for one")
     return number
-
-
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number of JSON")

@@ -1,15 +1,20 @@
-"""Which training explains the messages of some clients, given the records that they trained on?
+"""How did the clients of a recording train, given the table of their records?
 
-Every recipe is replayed from the models that were sent, and what it adds to them is compared with
-what was added. A recipe is a *structure* (network, loss, how records become inputs) and a
-*training* (optimiser, batch size, epochs, rate). The search is successive halving: each stage has
-fewer recipes, more messages and more replays.
+Every way in which records may have entered the model, and every program that may have answered, is
+described as an audit would be told of it (`recorders.template.possible`). An `Explanation` is such
+a description, what clients do by it on whose records, and how far that is off. The best is checked
+as every audit checks its recipe, on all clients, against replays of itself; what cannot be settled
+is listed. One limit of time holds for everything but that check (`Tries`).
+
+A program that trains no network answers or does not. A network's recipe is a *structure* (network,
+loss, how records become inputs) and a *training* (optimiser, batch size, epochs, rate). It is
+replayed from the models that were sent, and what leaves is compared with what left, by successive
+halving: each stage has fewer recipes, more messages and more replays (`search`).
 
 1. Structures: those under which plain descent or Adam comes closest; a wrong one gives gradients
    that point elsewhere, whatever the rate.
 2. Every training under the best of these, each at the rate that fits it best. The rate is no grid:
-   what a client adds is almost proportional to it, so that the secant method finds it in a few
-   replays.
+   an update is almost proportional to it, so that the secant method finds it in a few replays.
 3. Under the training that comes closest: which records were held out, if that is open.
 4. The best trainings under each of the best structures, ranked by evidence, the log density of the
    messages.
@@ -30,22 +35,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import product
-from typing import Any, TypeVar
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from scipy.special import gammaln
 
-from overheard.attacks.client import spread
-from overheard.evaluation.replay import MOST_BYTES, certain
+from overheard.attacks.client import NO_DEFENCE, rounding, spread
+from overheard.data.dataset import Dataset, HeldOut
+from overheard.errors import FixConfig, OverheardError
+from overheard.evaluation.record import Replay
+from overheard.evaluation.replay import Training, certain, replays
+from overheard.federation.federation import Federation
+from overheard.federation.plan import load_data
+from overheard.programs.program import Exchange
 from overheard.programs.recipe import Adam, Optimiser, Recipe, Sgd
-from overheard.programs.records import Records
-from overheard.programs.training import local_training, shards
+from overheard.recorders.describe import describe, settled
+from overheard.recorders.template import possible
+from overheard.transcript import knowledge as known
+from overheard.transcript.messages import releases_arrays
+from overheard.transcript.store import Recording
+from overheard.transcript.target import LOCAL_MODEL
+from overheard.transcript.threat import Threat
+from overheard.transcript.view import observe
 
 Array = NDArray[np.float64]
+One = TypeVar("One")
+Split = HeldOut | None
+Pairs = tuple["Explanation", list[str]]
 _TINY = 1e-300
 _ROUNDING = 1e-6
 """Part of the messages' squares that arithmetic in single precision may leave."""
@@ -55,8 +78,11 @@ OPTIMISERS: dict[str, Optimiser] = {
     "Adam": Adam(),
     "AdamW": Adam(weight_decay=0.01, decoupled=True),
 }
-"""As torch and its tutorials have them."""
+"""As torch and its tutorials have them; of those that explain as much the first is named first."""
 TRAINING = ("optimiser", "batch_size", "epochs", "learning_rate")
+DRAWN = (("scikit-learn", 42), ("scikit-learn", 0), ("scikit-learn", 1), ("datasets", 42),
+         ("datasets", 0), ("order", 42), ("pandas", 200), ("pandas", 42))  # fmt: skip
+"""How a client may have drawn the records that it held out."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +90,6 @@ class Options:
     """What is tried, and how long.
 
     ``clients`` whose messages are looked at, of all sizes, and ``rounds`` of each, evenly spread.
-    ``pairs`` of a recorded and a table client that are tried where names do not tell who is who.
     ``held_out``: shares of its records that a client may have held out.
     ``batches`` (None: all records at once) and ``epochs``: those that are tried. ``work``:
     multiplications that a recipe may take in an early stage, a tenth of a second; the last may take
@@ -77,7 +102,6 @@ class Options:
 
     clients: int = 3
     rounds: int = 6
-    pairs: int = 2500
     held_out: tuple[float, ...] = (0.2, 0.1, 0.25, 0.3, 0.15, 0.05, 0.5)
     batches: tuple[int | None, ...] = (16, 32, 64, None)
     epochs: tuple[int, ...] = (1, 2, 3, 5, 10)
@@ -91,7 +115,6 @@ class Options:
 
 
 USUAL = Options()
-Way = TypeVar("Way")
 
 
 class Tries:
@@ -101,54 +124,42 @@ class Tries:
         self.options, self.until = options, options.clock() + options.seconds
         self.skipped: list[str] = []
 
-    @property
-    def over(self) -> bool:
-        return self.options.clock() >= self.until
-
-    def of(self, what: str, ways: Iterable[Way], least: int = 0) -> Iterator[Way]:
+    def of(self, what: str, ways: Iterable[One], least: int = 0) -> Iterator[One]:
         """These, in their order; the first ``least`` of them whatever the time."""
         for number, way in enumerate(every := list(ways)):
-            if number >= least and self.over:
+            if number >= least and self.options.clock() >= self.until:
                 self.skipped.append(f"{len(every) - number} of {len(every)} {what}")
                 return
             self.options.show(f"trying {what}", number, len(every))
             yield way
 
 
-@dataclass(frozen=True)
-class Messages:
-    """Some rounds of some clients, a client's together: models sent (M, P) as they were sent, what
-    was added to them (M, P), the sd of its rounding (M, P), and whose they are (M,)."""
+class Messages(NamedTuple):
+    """Some rounds of some clients, a client's together: models sent (M, P) as they were sent,
+    updates (M, P), the sd of their rounding (M, P), and whose they are (M,), by name."""
 
     sent: NDArray[Any]
-    added: Array
+    updates: Array
     rounded: Array
-    client: NDArray[np.int64]
+    client: NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Structure:
-    """What a recipe is besides the training, and every client's records as its model sees them."""
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """A description that messages may have, and how far off it is. about: what it says of the
+    structure, in words; program: what clients do by it, a recipe or a program that trains no
+    network; given: on what each client does it, its records or its training on them.
+    residual: part of the messages' squares that the mean replay leaves (of a program: the largest
+    distance); messages: the log density of each (M,) but for a constant, 0 if they were not
+    weighed; errors: rounding errors in each, where no order is random."""
 
-    words: str
-    recipe: Recipe
-    inputs: tuple[Array, ...]
-    labels: tuple[Array, ...]
-    records: Mapping[str, Records] = field(default_factory=dict)
-    description: Any = None
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A recipe at its best rate. residual: part of the messages' squares that its mean leaves;
-    messages: the log density of each (M,), 0 if they were not weighed; errors: rounding errors in
-    each, where no order is random."""
-
-    structure: Structure
-    recipe: Recipe
+    about: str
+    whole: Any
+    program: Any
+    given: Mapping[str, Any]
     residual: float = np.inf
     errors: int = 0
-    messages: Array = field(default_factory=lambda: np.zeros(1), compare=False)
+    messages: Array = field(default_factory=lambda: np.zeros(1))
 
     @property
     def evidence(self) -> float:
@@ -156,34 +167,33 @@ class Fitted:
 
     @property
     def name(self) -> str:
-        return next(n for n, o in OPTIMISERS.items() if o == self.recipe.optimiser)
+        return next(n for n, o in OPTIMISERS.items() if o == self.program.optimiser)
 
     @property
     def words(self) -> str:
-        batch = "full batch" if self.recipe.full_batch else f"batches of {self.recipe.batch_size}"
-        epochs = f"{self.recipe.epochs} epoch{'s' * (self.recipe.epochs > 1)}"
-        rate = f"{self.name} at rate {self.recipe.learning_rate:.4g}"
-        return ", ".join([rate, batch, epochs, self.structure.words])
+        recipe = self.program
+        if not isinstance(recipe, Recipe):
+            return self.about
+        batch = "full batch" if recipe.full_batch else f"batches of {recipe.batch_size}"
+        epochs = f"{recipe.epochs} epoch{'s' * (recipe.epochs > 1)}"
+        return f"{self.name} at rate {recipe.learning_rate:.4g}, {batch}, {epochs}, {self.about}"
 
     @property
     def training(self) -> dict[str, Any]:
-        return {name: getattr(self.recipe, name) for name in TRAINING}
+        return {name: getattr(self.program, name) for name in TRAINING}
 
-    @property
-    def description(self) -> Any:
-        """What says so to an audit."""
-        whole, recipe = self.structure.description, self.recipe
-        also = {"algorithm": recipe.algorithm, "loss": recipe.loss}
-        training = whole.training.model_copy(update={**self.training, **also})
-        model = whole.model.model_copy(update=recipe.model.choices)
-        return whole.model_copy(update={"training": training, "model": model})
+    def trained(self, **how: Any) -> Explanation:
+        """The same structure trained so."""
+        whole = self.whole.model_copy(
+            update={"training": self.whole.training.model_copy(update=how)}
+        )
+        return replace(self, whole=whole, program=self.program.model_copy(update=how))
 
-    def at(self, rate: float) -> Fitted:
+    def at(self, rate: float) -> Explanation:
         """At this rate, to eight digits: single precision has no more."""
-        rate = float(f"{rate:.8g}")
-        return replace(self, recipe=self.recipe.model_copy(update={"learning_rate": rate}))
+        return self.trained(learning_rate=float(f"{rate:.8g}"))
 
-    def as_good_as(self, best: Fitted, odds: float = 100.0, errors: float = 2.33) -> bool:
+    def as_good_as(self, best: Explanation, odds: float = 100.0, errors: float = 2.33) -> bool:
         """Whether chance may have favoured the other, at these odds or by so many standard errors:
         Vuong's test, message by message. Evidence of two recipes that are both wrong, or nearly
         alike, differs by more than its odds say."""
@@ -193,201 +203,378 @@ class Fitted:
         return bool(apart.sum() <= max(np.log(odds), errors * sd * np.sqrt(len(apart))))
 
 
-def replayed(fitted: Fitted, observed: Messages, times: int, kind: str = "") -> Array:
-    """What replays add to the models that were sent (M, times, P), in the precision ``kind`` (by
-    default that of the messages); under the same orders whenever batches and epochs are."""
-    recipe, structure, made = fitted.recipe, fitted.structure, []
-    rng, sent = np.random.default_rng(0), observed.sent.astype(kind or observed.sent.dtype)
-    largest = max(structure.inputs[c].nbytes for c in set(observed.client.tolist()))
-    together = max(1, MOST_BYTES // max(largest * times, 1))
-    for begin in range(0, len(sent), together):
-        part = slice(begin, begin + together)
-        start, whose = (np.repeat(a[part], times, axis=0) for a in (sent, observed.client))
-        inputs, labels = ([of[c] for c in whose] for of in (structure.inputs, structure.labels))
-        with np.errstate(over="ignore", invalid="ignore"):
-            data = shards(inputs, labels, str(sent.dtype))
-            ended = local_training(recipe, start, data, rng).astype(np.float64)
-            made.append(ended if recipe.sends_gradient else ended - start)
-    return np.concatenate(made).reshape(len(sent), times, -1)
+# ----------------------------------------- how far off?
 
 
-def fit_rate(fitted: Fitted, observed: Messages, times: int, close: float = 1e-3) -> Fitted:
+def replayed(one: Explanation, clients: Iterable[str], sent: NDArray[Any], times: int) -> Array:
+    """Updates (M, times, P) that these clients (M,) would send from these models (M, P), in their
+    precision, under the same orders whenever batches and epochs are; where nothing is random one
+    (M, 1, P), in double precision."""
+    if certain(one.program):
+        times, sent = 1, sent.astype(np.float64)
+    rng, made = np.random.default_rng(0), []
+    for client, model in zip(clients, sent, strict=True):
+        training = replace(one.given[client], recipe=one.program)
+        made.append(training.updates(model, times, rng))
+    return np.asarray(np.clip(np.nan_to_num(made, nan=1e9), -1e9, 1e9))
+
+
+def fit_rate(one: Explanation, seen: Messages, times: int, close: float = 1e-3) -> Explanation:
     """The recipe at the rate at which its mean replay is as long as the messages are along it, to
     ``close`` of its logarithm; to rounding where nothing is random, unless that is rough."""
-    exact = certain(fitted.recipe) and close < 0.01
-    how = (1 if certain(fitted.recipe) else times, "float64" if exact else "")
-    lengths = np.linalg.norm(observed.added, axis=1, keepdims=True).clip(_TINY)
-
-    target, log_rate = observed.added / lengths, float(np.log(fitted.recipe.learning_rate))
+    close = 1e-8 if certain(one.program) and close < 0.01 else close
+    lengths = np.linalg.norm(seen.updates, axis=1, keepdims=True).clip(_TINY)
+    target, log_rate = seen.updates / lengths, float(np.log(one.program.learning_rate))
     slope, gap, step = -1.0, 0.0, 0.0
     for _ in range(12):
-        made = replayed(fitted.at(np.exp(log_rate)), observed, *how).mean(axis=1) / lengths
-        made = np.nan_to_num(made, nan=1e6, posinf=1e6, neginf=-1e6)
-        residual = float(((made - target) ** 2).sum()) / len(target)
-        # what is added is almost proportional to the rate: the first slope of the secant method
+        tried = one.at(np.exp(log_rate))
+        made = replayed(tried, seen.client, seen.sent, times).mean(axis=1) / lengths
+        # an update is almost proportional to the rate: the first slope of the secant method
         factor = (made * target).sum() / max((made**2).sum(), _TINY)
         last, gap = gap, float(np.log(np.clip(factor, 1e-3, 1e6)))
         slope = min((gap - last) / step, -0.1) if step else slope
         step = float(np.clip(-gap / slope, -5, 12))
-        if abs(step) < (1e-8 if exact else close) or abs(log_rate + step) > 25:
+        if abs(step) < close or abs(log_rate + step) > 25:
             break
         log_rate += step
-    return replace(fitted.at(np.exp(log_rate)), residual=residual)
+    return replace(tried, residual=float(((made - target) ** 2).sum()) / len(target))
 
 
-def weighed(fitted: Fitted, observed: Messages, times: int, coordinates: int = 128) -> Fitted:
+def weighed(one: Explanation, seen: Messages, times: int, coordinates: int = 128) -> Explanation:
     """With its evidence, at the rate nearby that has most. coordinates: of a message that are
     weighed, the same of every recipe; where orders are random a covariance of more is not known."""
-    moving = np.flatnonzero((observed.added != 0).any(axis=0))
+    moving = np.flatnonzero((seen.updates != 0).any(axis=0))
     if len(moving) > coordinates:  # any: those that moved far did so by chance, too
         moving = np.random.default_rng(0).permutation(moving)[: coordinates // 2]
-    if certain(fitted.recipe):
-        away = (observed.added - replayed(fitted, observed, 1, "float64")[:, 0])[:, moving] ** 2
-        lengths = (observed.added[:, moving] ** 2).mean(axis=1, keepdims=True).clip(_TINY)
-        # rounding, and an error that all messages share in parts of their length
-        variance = observed.rounded[:, moving] ** 2 + lengths * np.mean(away / lengths)
-        messages = student(away / variance, np.log(variance) / 2, 1).sum(axis=1)
-        return replace(fitted, messages=messages, errors=len(moving))
-    many = replayed(fitted, observed, times)
-    if not np.isfinite(many).all():
-        return replace(fitted, messages=np.full(len(many), -np.inf))
-    mean = (many := many[..., moving]).mean(axis=1)
-    # of fewer replays than coordinates much of the covariance is not known
-    shrunk = times ** (-1.0 if times <= len(moving) else -2.0)
-    away = many - mean[:, None]
-    covariance = (1 + 1 / times) / (times - 1) * np.swapaxes(away, 1, 2) @ away
-    own = shrunk * np.einsum("mpp->mp", covariance) + observed.rounded[:, moving] ** 2 + _TINY
-    root = np.linalg.cholesky((1 - shrunk) * covariance + own[..., None] * np.eye(len(moving)))
+    alone, many = certain(one.program), replayed(one, seen.client, seen.sent, times)[..., moving]
+    mean, updates = many.mean(axis=1), seen.updates[:, moving]
+    away, own = many - mean[:, None], seen.rounded[:, moving] ** 2 + _TINY
+    covariance = np.swapaxes(away, 1, 2) @ away
+    if alone:  # an error that all messages share in parts of their length
+        lengths = (updates**2).mean(axis=1, keepdims=True).clip(_TINY)
+        own += lengths * np.mean((updates - mean) ** 2 / lengths)
+    else:  # of fewer replays than coordinates much of the covariance is not known
+        shrunk = times ** (-1.0 if times <= len(moving) else -2.0)
+        covariance *= (1 + 1 / times) / (times - 1)
+        own += shrunk * np.einsum("mpp->mp", covariance)
+        covariance *= 1 - shrunk
+    root = np.linalg.cholesky(covariance + own[..., None] * np.eye(len(moving)))
     # how far messages are from the mean, all directions alike; and what they answer to a rate that
     # is a little larger, which is a little more of themselves
-    both = np.linalg.solve(root, np.stack([observed.added[:, moving] - mean, mean], axis=2))
-    off = float((both[..., 0] * both[..., 1]).sum() / max((both[..., 1] ** 2).sum(), _TINY))
-    squares = ((both[..., 0] - off * both[..., 1]) ** 2).sum(axis=-1)
-    volume = np.log(np.einsum("mpp->mp", root)).sum(axis=1)
-    rate = fitted.recipe.learning_rate * float(np.exp(np.clip(off, -0.3, 0.3)))
-    return replace(fitted.at(rate), messages=student(squares, volume, len(moving)))
+    gap, more = np.moveaxis(np.linalg.solve(root, np.stack([updates - mean, mean], axis=2)), 2, 0)
+    off = float((gap * more).sum() / max((more**2).sum(), _TINY))
+    rate = one.program.learning_rate * float(np.exp(np.clip(off, -0.3, 0.3)))
+    # Student's distribution of 10 degrees of freedom with this covariance
+    tails = (10 + len(moving)) / 2 * np.log1p(((gap - off * more) ** 2).sum(axis=-1) / 8)
+    density = -tails - np.log(np.einsum("mpp->mp", root)).sum(axis=1)
+    return replace(one.at(rate), messages=density, errors=len(moving) * alone)
 
 
-def student(squares: Array, root: Array, size: int, freedom: float = 10.0) -> Array:
-    """Log densities of Student's distribution in ``size`` dimensions, at these squared distances in
-    units of a covariance whose root has the log determinant ``root``."""
-    constant = gammaln((freedom + size) / 2) - gammaln(freedom / 2)
-    constant -= 0.5 * size * np.log((freedom - 2) * np.pi)
-    tails = 0.5 * (freedom + size) * np.log1p(squares / (freedom - 2))
-    return np.asarray(constant - root - tails, dtype=np.float64)
+def paired(ways: Iterable[Explanation], off: Callable[[Explanation], Array]) -> Pairs:
+    """The way under which recorded clients and those of the table agree best on the whole, pair by
+    pair, and whose records each of the recorded has then. ``off``: how far each of the recorded (in
+    the rows) is from what each of the table would have sent. Nothing is tried beyond what is not
+    off at all."""
+    found = list[tuple[float, int, Explanation, Any]]()
+    for one in ways:
+        pairs = linear_sum_assignment(apart := off(one))
+        found.append((float(apart[pairs].sum()), len(found), one, pairs[1]))
+        if not found[-1][0]:
+            break
+    total, _, best, columns = min(found)
+    return replace(best, residual=total / len(columns)), [[*best.given][c] for c in columns]
+
+
+# ----------------------------------------- recipes
+
+
+def turned(one: Explanation, first: Messages) -> Array:
+    """How far the direction in which the recipe leads on each table client's records (in the
+    columns) is turned away from that of each message. A client's own records pull its model where
+    it went: of recipes with small steps those agree best that are of the client itself."""
+    models, which = np.unique(first.sent, axis=0, return_inverse=True)
+    found = []
+    for name in one.given:
+        step = replayed(one, [name] * len(models), models, 4).mean(axis=1)[which]
+        lengths = np.linalg.norm(step, axis=1) * np.linalg.norm(first.updates, axis=1)
+        found.append(1 - (step * first.updates).sum(axis=1) / lengths.clip(_TINY))
+    return np.array(found).T
 
 
 def search(
-    structures: Callable[[Any, str], Sequence[Structure]],
-    observed: Messages,
+    structures: Callable[[Split, str], Sequence[Explanation]],
+    seen: Messages,
     tries: Tries,
-    splits: Sequence[Any] = (None,),
-) -> list[Fitted]:
+    splits: Sequence[Split] = (None,),
+) -> list[Explanation]:
     """Recipes ranked by evidence, best first. ``structures``: how records may have entered the
     model after one of these ``splits`` into what was trained on and what was held out; all, or that
     of these words. Where the time ends, as far as it led: not all weighed, or by the residual."""
     every, options = structures(splits[0], ""), tries.options
-    sizes, gradients = [len(y) for y in every[0].labels], every[0].recipe.sends_gradient
+    sizes = [len(training.labels[0]) for training in every[0].given.values()]
     # epochs on one message that a recipe may take in an early stage
-    room = options.work / (6 * float(np.mean(sizes)) * observed.sent.shape[1])
-    rows = spread(len(observed.sent), int(np.clip(room / (4 * max(options.epochs)), 1, 6)))
-    few = Messages(*(getattr(observed, each.name)[rows] for each in fields(observed)))
+    room = options.work / (6 * float(np.mean(sizes)) * seen.sent.shape[1])
+    rows = spread(len(seen.sent), int(np.clip(room / (4 * max(options.epochs)), 1, 6)))
+    few = Messages(*(part[rows] for part in seen))
     epochs = [e for e in options.epochs if e <= max(1, room / (4 * len(few.sent)))]
     batches = [b for b in options.batches if b is None or b < max(sizes)]
     optimisers = [*OPTIMISERS.values()]
-    if gradients:
+    if every[0].program.sends_gradient:
         optimisers, batches, epochs = [Sgd()], [None], [1]
 
-    def fits(what: str, ways: Iterable[Any], times: int, close: float, least: int) -> list[Fitted]:
-        """Structures and trainings at their rates, the closest first. Trainings of more and more
-        epochs go on as long as they come closer, each from the rate of the one before."""
-        found = []
-        for structure, trainings in tries.of(what, ways, least):
-            rate, closest = 1e-3, np.inf
-            for training in trainings:
-                recipe = structure.recipe.model_copy(update={"learning_rate": rate, **training})
-                found.append(one := fit_rate(Fitted(structure, recipe), few, times, close))
-                rate, closest = one.recipe.learning_rate, min(closest, one.residual)
-                if one.residual > 1.1 * closest or tries.over:
+    def fits(
+        what: str, ways: Iterable[list[Explanation]], times: int, close: float, least: int = 0
+    ) -> list[Explanation]:
+        """Recipes at their rates, the closest first. Each way is tried, recipe by recipe, as long
+        as they come closer, each from the rate of the one before."""
+        found = list[Explanation]()
+        for way in tries.of(what, ways, least):
+            rate, closest = way[0].program.learning_rate, np.inf
+            for tried in way:
+                found.append(one := fit_rate(tried.at(rate), few, times, close))
+                rate, closest = one.program.learning_rate, min(closest, one.residual)
+                if one.residual > 1.1 * closest:
                     break
-        found.sort(key=lambda f: f.residual)
+        found.sort(key=lambda f: max(f.residual, _ROUNDING))
         near = options.near * max([f.residual for f in found[:1]] + [_ROUNDING])
         return [f for f in found if f.residual <= near]
 
-    def entering(every: Sequence[Structure]) -> list[Fitted]:
-        plain = trainings([o for o in optimisers if o in (Sgd(), Adam())], batches[-2:], [1])
-        return fits("ways in which records enter the model", product(every, plain), 2, 0.1, 1)
+    def trained(these: Any, of: Any, sizes: Any, counts: Any) -> list[list[Explanation]]:
+        """By each of these optimisers and in batches of these sizes, for more and more epochs."""
+        return [
+            [one.trained(optimiser=o, batch_size=b, epochs=e) for e in counts]
+            for one, o, b in product(these, of, sizes)
+        ]
 
-    def ranked(found: list[Fitted], stages: Sequence[tuple[int, int]]) -> list[Fitted]:
+    def ranked(found: list[Explanation], stages: Sequence[tuple[int, int]]) -> list[Explanation]:
         for orders, most in stages:
-            orders = int(np.clip(20 * room / len(observed.sent), 16, orders))
-            these, ways = few if orders == 16 else observed, tries.of("recipes to weigh", found)
+            orders = int(np.clip(20 * room / len(seen.sent), 16, orders))
+            these, ways = few if orders == 16 else seen, tries.of("recipes to weigh", found)
             found = [weighed(f, these, orders) for f in ways] or found
+            found.sort(key=lambda f: -round(f.evidence))
             # of both kinds: few orders tell badly how a random one compares with none
-            kinds = ([f for f in found if certain(f.recipe) is kind] for kind in (True, False))
-            # of those whose odds are even the simplest is named first
-            order = {name: place for place, name in enumerate(OPTIMISERS)}
-            best = [sorted(k, key=lambda f: (-round(f.evidence), order[f.name])) for k in kinds]
-            found = [f for kind in best for f in kind[:most]]
-            found.sort(key=lambda f: (-round(f.evidence), order[f.name]))
+            kinds = ([f for f in found if certain(f.program) is kind] for kind in (True, False))
+            going = [f for kind in kinds for f in kind[:most]]
+            found = [f for f in found if f in going]
         return found
 
-    first = entering(every)
-    families = {type(f.recipe.optimiser) for f in first}  # those that come close
-    every_way = trainings([o for o in optimisers if type(o) in families], batches, epochs)
-    found = fits("ways to train", product([first[0].structure], every_way), 2, 0.03, 0)
+    plain = [o for o in optimisers if o in (Sgd(), Adam())]
+    plainly = trained(every, plain, batches[-2:], epochs[:1])
+    first = fits("ways in which records enter the model", plainly, 2, 0.1, 1)
+    families = {type(f.program.optimiser) for f in first}  # those that come close
+    close = [o for o in optimisers if type(o) in families]
+    found = fits("ways to train", trained([first[0].at(1e-3)], close, batches, epochs), 2, 0.03)
     found = ranked(found or first, options.stages[:2])
-    likely = []
-    for split in tries.of("ways to hold records out", splits if len(splits) > 1 else ()):
-        (structure,) = structures(split, found[0].structure.words)
-        likely.append(weighed(replace(found[0], structure=structure), observed, 32))
+    likely = [
+        weighed(structures(split, found[0].about)[0].trained(**found[0].training), seen, 32)
+        for split in tries.of("ways to hold records out", splits if len(splits) > 1 else ())
+    ]
+    split = splits[0]
     if likely:  # neighbouring shares are often as good: of these the one that is usual
         most = max(likely, key=lambda f: f.evidence)
         best = next(f for f in likely if f.as_good_as(most))
-        found = [best, *found[1:]]
-        first = entering(structures(best.description.data.held_out, ""))
-    kept = [*{id(f.structure): f.structure for f in first}.values()][: options.structures]
-    ways = product(kept, [[f.training] for f in found])
-    refined = fits("ways to train with other inputs", ways, 4, 1e-3, 0)
+        found, split = [best, *found[1:]], best.whole.data.held_out
+    kept = [*dict.fromkeys(f.about for f in first)][: options.structures]
+    others = [one for about in kept for one in structures(split, about)]
+    ways = [[one.trained(**f.training)] for one, f in product(others, found)]
+    refined = fits("ways to train with other inputs", ways, 4, 1e-3)
     return ranked(refined or found[:1], options.stages)
 
 
-def trainings(
-    optimisers: Iterable[Optimiser], batches: Iterable[int | None], epochs: Sequence[int]
-) -> list[list[dict[str, Any]]]:
-    """Of each optimiser and size of batches those of more and more epochs."""
-    ways = product(optimisers, batches)
-    return [[dict(zip(TRAINING, (*way, count), strict=False)) for count in epochs] for way in ways]
+# ----------------------------------------- recordings
 
 
-def who_is_who(structures: Sequence[Structure], first: Messages, tries: Tries) -> list[int]:
-    """Of every recorded client, in their order in the messages, the number of its records among
-    those of the structures, where the names do not tell.
+def held_out(
+    rows: Sequence[int], reported: Sequence[float], options: Options = USUAL
+) -> list[Split]:
+    """How clients of so many records may have come to train on what they report: the number of
+    records or else, as ``len(loader)`` is, of batches; nan: nobody said how many."""
 
-    A client's own records pull its model where it went: a small step on every table client's
-    records is compared in direction with what every recorded client sent, and the pairs that agree
-    best on the whole are taken. Clients that are much alike are told apart by training as these
-    pairs suggest.
-    """
+    def fits(share: float, size: int) -> bool:
+        seen = [np.ceil((n - np.ceil(share * n)) / size) for n in rows]
+        return sorted(seen) == sorted(reported) or bool(np.isnan(reported).all())
 
-    def paired(fitted: Fitted, times: int) -> tuple[float, list[int]]:
-        alike = []
-        for number in range(len(fitted.structure.labels)):
-            every = replace(first, client=np.full(len(first.sent), number))
-            step = replayed(fitted, every, times).mean(axis=1)
-            lengths = np.linalg.norm(step, axis=1) * np.linalg.norm(first.added, axis=1)
-            cosines = (step * first.added).sum(axis=1) / np.maximum(lengths, _TINY)
-            alike.append(np.bincount(first.client, cosines))
-        rows, columns = linear_sum_assignment(-np.array(alike).T)
-        return float(np.array(alike)[columns, rows].sum()), columns.tolist()
+    every, batches = (0.0, *options.held_out), [size for size in options.batches if size]
+    shares = [share for share in every if fits(share, 1)]
+    shares = shares or [share for share in every if any(fits(share, size) for size in batches)]
+    drawn: Any = product((share for share in shares if share), DRAWN)
+    found = [HeldOut(share=share, by=by, seed=seed) for share, (by, seed) in drawn]
+    return [*([] if found and 0.0 not in shares else [None]), *found]
 
-    tried, ways = [], product(structures, ("SGD", "Adam"))
-    for structure, name in tries.of("ways to tell who is who", ways, 1):
-        training = {"optimiser": OPTIMISERS[name], "learning_rate": 1e-3}
-        one = Fitted(structure, structure.recipe.model_copy(update=training))
-        tried.append((*paired(one, 1), one))
-    _, pairs, best = max(tried, key=lambda t: t[0])
-    if max(map(len, best.structure.labels)) > 32:
-        best = replace(best, recipe=best.recipe.model_copy(update={"batch_size": 32}))
-    told = replace(first, client=np.array(pairs)[first.client])
-    return paired(fit_rate(best, told, 4), 4)[1]
+
+@dataclass(frozen=True)
+class Found:
+    """Explanations, best first; whether the best fits each client; and what there was no time
+    for."""
+
+    ranking: tuple[Explanation, ...]
+    fits: tuple[Replay, ...]
+    skipped: tuple[str, ...]
+
+    @property
+    def unfit(self) -> tuple[str, ...]:
+        return tuple(r.client for r in self.fits if r.outcome == "does not fit")
+
+    @property
+    def explained(self) -> bool:
+        """Whether the best recipe is what clients did, as far as replays tell."""
+        return any(r.outcome == "fits" for r in self.fits) and not self.unfit
+
+    @property
+    def open(self) -> tuple[Explanation, ...]:
+        """Others that explain the messages as well, or nearly; or, where the best does not fit,
+        come closer without chance."""
+        best, *others = self.ranking
+        closer = [f for f in others if certain(f.program) and f.residual < best.residual]
+        return tuple(f for f in others if f.as_good_as(best) or (self.unfit and f in closer))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A recording with the table of its clients' records, the descriptions that it may have, each
+    in words, and how clients may have held records out. named: recorded clients of whom there are
+    records, to the table's names, which are anybody's until they are known."""
+
+    recording: Recording
+    dataset: Dataset
+    ways: Mapping[str, Federation]
+    named: dict[str, str]
+    unknown: bool
+    splits: Sequence[Split]
+    tries: Tries
+    work: Path
+    trust_code: bool = False
+
+    def explanations(
+        self, names: Iterable[str], split: Split, about: str = ""
+    ) -> list[Explanation]:
+        """Every description that fits table and messages, of these clients and after this split;
+        ``about``: only that of these words."""
+        made: dict[str, Explanation] = {}
+        refused: list[OverheardError] = []
+        for words, way in self.ways.items() if not about else [(about, self.ways[about])]:
+            data = way.data.model_copy(update={"held_out": split})
+            clients = {c: name for c, name in self.named.items() if name != c}
+            whole = way.model_copy(update={"data": data, "clients": clients})
+            dataset = replace(self.dataset, task=data.task or self.dataset.task)
+            try:
+                ready = settled(self.recording, whole, dataset, self.trust_code)[1]
+            except OverheardError as error:
+                refused.append(error)
+                continue
+            if {*names} <= ready.clients.keys():  # else nobody knows yet who was recorded
+                program, given = ready.told, dict[str, Any](ready.clients)
+                if isinstance(program, Recipe):
+                    given = {c: Training.of(program, NO_DEFENCE, {c: given[c]}) for c in names}
+                # two are one where there is nothing in which they differ
+                one = Explanation(words, whole, program, given)
+                made.setdefault(program.model_dump_json(), one)
+        if not made:
+            raise refused[-1]
+        return list(made.values())
+
+    def described(self, description: Federation) -> Recording:
+        """The recording by the table's names, however its clients trained."""
+        rmtree(self.work, ignore_errors=True)
+        describe(self.recording, description, self.work, self.trust_code)
+        return self.recording.described_in(self.work)
+
+    def recipes(self) -> list[Explanation]:
+        """Recipes, ranked by some messages of some clients."""
+        table = self.dataset.by_client()
+        if self.unknown:
+            every = self.explanations(table, self.splits[0])
+            first = messages(self.described(every[0].whole), self.named.values(), 1)
+            ways = self.tries.of("ways to tell who is who", product(every, ("SGD", "Adam")), 1)
+            small = {"learning_rate": 1e-3, "batch_size": 32}
+            steps = (one.trained(optimiser=OPTIMISERS[name], **small) for one, name in ways)
+            _, who = paired(steps, partial(turned, first=first))
+            self.named.update(zip(self.named, who, strict=True))
+        by_size = sorted(self.named.values(), key=lambda c: (len(table[c]), c))
+        names = [by_size[k] for k in spread(len(by_size), self.tries.options.clients)]
+        some = cache(partial(self.explanations, names))
+        recorded = self.described(some(self.splits[0], "")[0].whole)
+        seen = messages(recorded, names, self.tries.options.rounds)
+        return search(some, seen, self.tries, self.splits)
+
+    def programs(self) -> list[Explanation]:
+        """The program that answers as the clients did. Nothing is random in it: the first that
+        gives the first message of the first client is it, and who is who follows from all."""
+        rng, names = np.random.default_rng(0), [*self.dataset.by_client()]
+        releases = {
+            client: [Exchange(one.number, *ways) for one, *ways in self.recording.releases(client)]
+            for client in self.named
+        }
+
+        def gap(one: Explanation, client: str, name: str) -> float:
+            """How far its first answer that is not off by 0 is from that on these records: 1 at
+            most, and 2 where there is none, or it is known to have others."""
+            with suppress(OverheardError, ArithmeticError):
+                if self.unknown or name == self.named[client]:
+                    some = one.program.assembled(releases[client])[:8]
+                    answers = (one.program.respond(x.sent, one.given[name], rng) for x in some)
+                    gaps = map(one.program.distance, (x.returned for x in some), answers)
+                    return float(min(1.0, next(filter(None, gaps), 0.0)))
+            return 2.0
+
+        def off(clients: Sequence[str], one: Explanation) -> Array:
+            return np.array([[gap(one, c, name) for name in names] for c in clients])
+
+        def ways() -> Iterator[Explanation]:
+            every = product(self.splits, self.explanations(names, self.splits[0]))
+            for split, one in self.tries.of("programs and what they held out", every, 1):
+                with suppress(OverheardError):
+                    yield self.explanations(names, split, one.about)[0]
+
+        clients = [*self.named]
+        first, _ = paired(ways(), partial(off, clients[:1]))
+        best, who = paired([first], partial(off, clients))
+        if self.unknown:
+            shared = {"clients": dict(zip(clients, who, strict=True))}
+            best = replace(best, whole=best.whole.model_copy(update=shared))
+        return [best]
+
+
+def messages(recording: Recording, names: Iterable[str], rounds: int) -> Messages:
+    """Some messages of these clients, from their first to their last."""
+    parts, who = [], Threat("identify", frozenset({known.Messages}), "")
+    for name in names:
+        link = observe(recording, who, LOCAL_MODEL, name).know(known.Messages)
+        link = link.only(spread(len(link), rounds))
+        parts.append((link.sent, link.updates(), rounding(link), np.full(len(link), name)))
+    return Messages(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def identify(
+    recording: Recording,
+    given: Mapping[str, Any],
+    work: Path,
+    trust_code: bool = False,
+    options: Options = USUAL,
+) -> Found:
+    """The recipe that the recording shows. ``given``: what is known of the description, its
+    [data] at least; ``work``: a folder for the time being."""
+    tries, ways = Tries(options), dict(possible(recording, given))
+    dataset = load_data(next(iter(ways.values())))
+    sizes = {c: len(records) for c, records in dataset.by_client().items()}
+    reported = {c: e.weights.get(c, np.nan) for e in recording.rounds
+                for way, c in e.spans if way == "returned"}  # fmt: skip
+    if not reported:
+        raise FixConfig(
+            f"{recording.path}: holds sums of clients and no client's own message, so how each "
+            "trained is not found by replay: fill in what `overheard init` writes without --data, "
+            "and audit with --threat secure-server"
+        )
+    named = {c: given.get("clients", {}).get(c, c) for c in reported}
+    unknown = not given.get("clients") and not {*reported} & {*sizes}
+    if unknown and len(reported) <= len(sizes):
+        named = dict(zip(reported, sizes, strict=False))  # anybody, for the time being
+    named = {c: name for c, name in named.items() if name in sizes}
+    rows, said = [sizes[name] for name in named.values()], [reported[c] for c in named]
+    splits, out = held_out(rows, said, options), work / "described"
+    asked = Asked(recording, dataset, ways, named, unknown, splits, tries, out, trust_code)
+    programs = releases_arrays(recording.payload)
+    best, *others = asked.programs() if programs else asked.recipes()
+    truth = (recorded := asked.described(best.whole)).truth()
+    fits = replays(recorded, best.program, truth, [*truth])
+    return Found((best, *others), fits, tuple(tries.skipped))

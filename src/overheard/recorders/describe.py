@@ -31,10 +31,9 @@ from overheard.programs.records import OneHot, Records
 from overheard.programs.trusted import granted, trust
 from overheard.recorders.template import recorded_model, undescribed, wire_layout
 from overheard.transcript.kind import write
-from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.messages import releases_arrays
 from overheard.transcript.store import Recording, SideHeader, SideWriter
-from overheard.transcript.view import in_the_clear
+from overheard.transcript.view import InTheClear, in_the_clear
 
 
 def written(description: Federation, remarks: Iterable[str]) -> bytes:

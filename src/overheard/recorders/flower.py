@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -119,38 +120,38 @@ class ListeningGrid:
         return outcome
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        messages = list(messages)
-        observed = self._before(messages)
-        ids: Iterable[str] = self._inner.push_messages(messages)
-        self._after(messages, observed)
-        return ids
+        return cast(Iterable[str], self._passed(list(messages), self._inner.push_messages))
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        replies = _at_hand(self._inner.pull_messages(message_ids))
-        self._listener.hear(lambda recorder: self._hear_replies(recorder, replies))
-        return replies
+        return self._answered(self._inner.pull_messages(message_ids))
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        messages = list(messages)
-        observed = self._before(messages)
-        replies = _at_hand(self._inner.send_and_receive(messages, timeout=timeout))
-        self._after(messages, observed)
-        self._listener.hear(lambda recorder: self._hear_replies(recorder, replies))
-        return replies
+        passing = partial(self._inner.send_and_receive, timeout=timeout)
+        return self._answered(self._passed(list(messages), passing))
 
-    def _before(self, messages: list[Message]) -> list[tuple[int, Arrays] | None]:
-        """Round and model of each training message; read before the grid may take it apart."""
-        observed: list[tuple[int, Arrays] | None] = []
-        self._listener.hear(lambda r: observed.extend(self._hear_sending(r, m) for m in messages))
-        return observed
-
-    def _after(self, messages: list[Message], observed: list[tuple[int, Arrays] | None]) -> None:
-        """Keep each model under the id that the grid has given its message by now."""
-        for message, sent in zip(messages, observed, strict=False):  # none heard: it failed before
+    def _passed(self, messages: list[Message], passing: Callable[[list[Message]], Any]) -> Any:
+        """What the grid makes of messages. Round and model of each that trains are read before, as
+        the grid may take it apart, and kept under the id that the grid has given it by then."""
+        seen: list[tuple[int, Arrays] | None] = []
+        self._listener.hear(lambda r: seen.extend(self._hear_sending(r, m) for m in messages))
+        passed = passing(messages)
+        for message, sent in zip(messages, seen, strict=False):  # none heard: it failed before
             if sent is not None:
                 self._listener.asked(message.metadata.message_id, *sent)
+        return passed
+
+    def _answered(self, replies: Iterable[Message]) -> Sequence[Message]:
+        """The replies, if need be as a list: they are read twice, by us and by the strategy."""
+        there = replies if isinstance(replies, Sequence) else list(replies)
+
+        def tell(recorder: Recorder) -> None:
+            for one in there:
+                self._hear_reply(recorder, one)
+
+        self._listener.hear(tell)
+        return there
 
     def _hear_sending(self, recorder: Recorder, message: Message) -> tuple[int, Arrays] | None:
         content = message.content if message.has_content() else RecordDict()
@@ -166,13 +167,10 @@ class ListeningGrid:
             self._sum = _Sum(number, arrays)
         return number, arrays
 
-    def _hear_replies(self, recorder: Recorder, replies: Sequence[Message]) -> None:
-        for reply in replies:
-            sent = self._listener.answered(reply.metadata.reply_to_message_id)
-            if sent is not None and reply.has_content() and _is_training(reply):
-                self._hear_reply(recorder, reply, sent)
-
-    def _hear_reply(self, recorder: Recorder, reply: Message, sent: tuple[int, Arrays]) -> None:
+    def _hear_reply(self, recorder: Recorder, reply: Message) -> None:
+        sent = self._listener.answered(reply.metadata.reply_to_message_id)
+        if sent is None or not reply.has_content() or not _is_training(reply):
+            return
         content = reply.content
         metrics = _metrics(content)
         client = str(metrics.get(self._name_by, reply.metadata.src_node_id))
@@ -232,11 +230,6 @@ class ListeningGrid:
             arrays = _arrays(content)
             self._decoded = (said, arrays)
         return arrays
-
-
-def _at_hand(replies: Iterable[Message]) -> Sequence[Message]:
-    """The replies, if need be as a list: they are read twice, by us and by the strategy."""
-    return replies if isinstance(replies, Sequence) else list(replies)
 
 
 def _is_training(message: Message) -> bool:

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from overheard.errors import FixData, OverheardError
 from overheard.transcript import store
 from overheard.transcript.kind import write
-from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.messages import Arrays, check_client, releases_arrays, update_of
+from overheard.transcript.view import InTheClear
 
 EVERYBODY = ""
 log = logging.getLogger("overheard")
@@ -69,7 +69,7 @@ class Recorder:
         self._lock = RLock()
         self._round: _Round | None = None
         self._last = -1
-        self._types: dict[str, NDArray[Any]] | None = None
+        self._types: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
         self._notes: dict[str, None] = {}
         self._heard: dict[str, dict[str, list[float | str]]] = {}
         self._closed = False
@@ -181,70 +181,63 @@ class Recorder:
         if all(same_arrays(model, first) for model in sent.values()):
             sent = {EVERYBODY: first}
         if not releases_arrays(self._payload):  # a program's messages are what they are
-            ways = {("sent", c): m for c, m in sent.items()}
-            fitted = self._fitted(observed.number, ways | {("", c): m for c, m in returned.items()})
-            sent = {c: m for (way, c), m in fitted.items() if way}
+            self._settle([*sent.values(), *returned.values()])
+            sent, returned = (self._fitted(observed.number, each) for each in (sent, returned))
             whole = EVERYBODY in sent
-            returned = {c: m for (way, c), m in fitted.items() if not way and (whole or c in sent)}
-            sent = {c: m for c, m in sent.items() if c == EVERYBODY or c in returned}
-        if not returned:
-            return
-        weights = {client: observed.weights[client] for client in returned}
-        self._store.round(observed.number, sent.get(EVERYBODY, sent), returned, weights)
+            returned = {c: model for c, model in returned.items() if whole or c in sent}
+            sent = {c: model for c, model in sent.items() if whole or c in returned}
+        if returned:
+            weights = {client: observed.weights[client] for client in returned}
+            model = sent.get(EVERYBODY, sent)
+            self._store.round(observed.number, model, returned, weights)
 
     def _write_mean(self, observed: _Round) -> None:
-        assert observed.mean is not None
         models, count = list(observed.sent.values()), len(observed.participants)
         if not models or not all(same_arrays(model, models[0]) for model in models) or not count:
             raise FixData(
                 f"round {observed.number}: a mean is only a sum if one model was sent to all "
                 f"(there are {len(models)}), and known of how many it is: name the participants"
             )
-        fitted = self._fitted(observed.number, {"sent": models[0], "mean": observed.mean})
-        if len(fitted) < 2:
-            return
-        sent, mean = fitted["sent"], fitted["mean"]
-        total = {
-            name: count * update_of(self._payload, sent[name], array)
-            for name, array in mean.items()
-        }
-        self._store.aggregated(observed.number, sent, total, observed.participants)
+        both = {"sent": models[0], "mean": cast(Arrays, observed.mean)}
+        self._settle([*both.values()])
+        if len(fitted := self._fitted(observed.number, both)) == len(both):
+            sent = fitted["sent"]
+            total = {
+                name: count * update_of(self._payload, sent[name], array)
+                for name, array in fitted["mean"].items()
+            }
+            self._store.aggregated(observed.number, sent, total, observed.participants)
 
     def _settle(self, messages: list[Arrays]) -> None:
         """The first round in which there are such settles which arrays all messages have, and types
         wide enough: a federation may send float32 and be returned float64, and the wider type holds
-        both."""
-        if self._types is not None:
-            return
-        first = messages[0]
-        common = [
-            name
-            for name in first
-            if all(name in m and m[name].shape == first[name].shape for m in messages)
-        ]
-        if common:
-            wide = {name: np.result_type(*(m[name].dtype for m in messages)) for name in common}
-            zeros = {name: np.zeros((), wide[name]) for name in common}
-            self._types = {n: np.broadcast_to(z, first[n].shape) for n, z in zeros.items()}
+        both. What not every message holds is left out."""
+        if not self._types:
+            self._types = {
+                name: (np.result_type(*(m[name].dtype for m in messages)), array.shape)
+                for name, array in messages[0].items()
+                if all(name in m and m[name].shape == array.shape for m in messages)
+            }
+        beside = sorted({name for m in messages for name in m} - set(self._types))
+        if self._types and beside:
+            self.note(f"Arrays that are not in every message were left out: {', '.join(beside)}.")
 
-    def _fitted(self, number: int, messages: Mapping[Any, Arrays]) -> dict[Any, Arrays]:
+    def _fitted(self, number: int, messages: Mapping[str, Arrays]) -> dict[str, Arrays]:
         """Of each message the arrays that the recording holds, in its types; what does not fit is
         left out or rounded, and a note says so."""
-        self._settle([*messages.values()])
-        types, fitted = self._types or {}, dict[Any, Arrays]()
-        beside = sorted({name for m in messages.values() for name in m} - set(types))
-        if types and beside:
-            self.note(f"Arrays that are not in every message were left out: {', '.join(beside)}.")
+        fitted = dict[str, Arrays]()
         for key, arrays in messages.items():
-            if not types or any(
-                n not in arrays or arrays[n].shape != types[n].shape for n in types
-            ):
+            shapes = {name: a.shape for name, a in arrays.items() if name in self._types}
+            if not shapes or shapes != {name: shape for name, (_, shape) in self._types.items()}:
                 self.note(f"A message of round {number} was left out: it holds another model.")
                 continue
-            for name, like in types.items():
-                if not np.can_cast(kind := arrays[name].dtype, like.dtype):
-                    self.note(f"{name} came as {kind}, too, and was rounded to {like.dtype}.")
-            fitted[key] = {n: arrays[n].astype(a.dtype, copy=False) for n, a in types.items()}
+            for name, (kind, _) in self._types.items():
+                if not np.can_cast(arrays[name].dtype, kind):
+                    self.note(
+                        f"{name} came as {arrays[name].dtype}, too, and was rounded to {kind}."
+                    )
+            types = self._types.items()
+            fitted[key] = {name: arrays[name].astype(kind, copy=False) for name, (kind, _) in types}
         return fitted
 
     def _write_clear(self) -> None:
@@ -274,14 +267,12 @@ def _as_array(array: Any) -> NDArray[Any]:
 
 def same_arrays(one: Arrays, other: Arrays) -> bool:
     """Whether two messages say the same; quick if they are made of the same arrays."""
+
+    def said(array: NDArray[Any]) -> Any:
+        return array.dtype, array.shape, array.tobytes()
+
     return one.keys() == other.keys() and all(
-        array is other[name]
-        or (
-            array.dtype == other[name].dtype
-            and array.shape == other[name].shape
-            and array.tobytes() == other[name].tobytes()
-        )
-        for name, array in one.items()
+        array is other[name] or said(array) == said(other[name]) for name, array in one.items()
     )
 
 

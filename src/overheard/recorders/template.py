@@ -224,36 +224,40 @@ def _likely(layout: Layout) -> tuple[str, int]:
 
 def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[str, Federation]]:
     """Descriptions that a recording may have, each in words: the program, where no network is
-    trained, how texts may be coded and columns scaled, whether the label is a class, and how it is
-    scaled. ``given``: what is known."""
+    trained, how texts may be coded and columns scaled, whether the label is a class, how it is
+    scaled, loss and activation. ``given``: what is known."""
     layout, data = wire_layout(recording), given["data"]
-    trains = not releases_arrays(recording.payload)
-    dense = dense_of([shape for _, shape in layout]) if trains else None
-    if trains and dense is None and "model" not in given:
-        raise FixConfig(
-            f"the messages hold {layout_words(layout)}, which is more than dense layers one after "
-            'the other: give the torch module that was trained, --model "package.module:function"'
-        )
-    training: dict[str, Any] = {"learning_rate": 0.1} if trains else {}
+    training: dict[str, Any] = {"learning_rate": 1e-3}
+    models: list[dict[str, Any]] = [{}]
+    scales: tuple[str, ...] = ("records", "recorded", "clients", "none")
+    if releases_arrays(recording.payload):
+        training, models, scales = {}, [*_programs(recording)], ("none", "records")
+    elif "model" not in given:
+        if (dense := dense_of([shape for _, shape in layout])) is None:
+            raise FixConfig(
+                f"the messages hold {layout_words(layout)}, which is more than dense layers one "
+                "after the other: give the torch module that was trained, --model "
+                '"package.module:function"'
+            )
+        mlp = {"name": "mlp", "hidden": dense.hidden}
+        models = [{**mlp, "activation": one} for one in _ACTIVATIONS if dense.hidden] or models
     if returns_gradients(recording.payload):
         training = {"learning_rate": 1.0, "algorithm": "fedsgd"}
     tasks = (data["task"],) if data.get("task") else ("classification", "regression")
-    scales = ("records", "recorded", "clients", "none") if trains else ("none", "records")
-    models: list[dict[str, Any]] = [{}] if trains else list(_programs(recording))
-    ways = product(models, tasks, scales, (False, True), ("one_hot", "codes"), (False, True))
-    for model, task, scale, every, text, plain in ways:
-        if (plain and (task == "classification" or not trains)) or (every and scale == "none"):
+    both = (False, True)
+    ways = product(models, tasks, scales, both, ("one_hot", "codes"), both, (None, "huber"))
+    for model, task, scale, every, text, plain, loss in ways:
+        number = bool(training) and task == "regression"
+        if ((plain or loss) and not number) or (every and scale == "none"):
             continue
-        if trains:
-            model = {"name": "logistic" if task == "classification" else "linear"}
-            if dense is not None and dense.hidden:
-                model = {"name": "mlp", "hidden": dense.hidden}
         how = {"task": task, "scale": scale, "every": every, "text": text}
-        content = {"model": model, **given, "data": {**data, **how}, "training": training}
+        model = model or {"name": "linear" if task == "regression" else "logistic"}
+        content = {"model": model, **given, "data": {**data, **how}}
+        content["training"] = {**training, "loss": loss} if training else {}
         if plain:
             content["target"] = {"shift": 0.0, "scale": 1.0}
-        how |= {"target": "as it is" if plain else False}
-        how |= {} if trains else {k: v for k, v in model.items() if isinstance(v, str | float)}
+        how |= {"target": plain and "as it is", "loss": loss or False}
+        how |= {key: one for key, one in model.items() if isinstance(one, str | float)}
         about = ", ".join(f"{k} = {v}" for k, v in how.items() if v not in (False, "one_hot"))
         yield about, Federation.model_validate(content)
 

@@ -103,3 +103,11 @@ def ranked(audit: Audit) -> list[Advice]:
         and one.get("programs", program) == program
         and (hidden or not one.get("hidden"))
     ]
+
+
+def recommended(points: Sequence[Point]) -> Advice:
+    """Of the settings measured, the one that leaks least for what it is worth."""
+    chosen = next((p for p in points if p.best), None)
+    if chosen is None:
+        return Advice("No setting measured is better", "", "")
+    return Advice(chosen.name, "", "")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from overheard.evaluation.decision import best_of
 from overheard.evaluation.record import Audit, Finding
-from overheard.report import advice, verdict, words
+from overheard.report import verdict, words
+from overheard.report.first import First
 
-DIGEST_VERSION = 2
+DIGEST_VERSION = 3
 
 
 def digest(audit: Audit) -> dict[str, Any]:
@@ -16,10 +18,19 @@ def digest(audit: Audit) -> dict[str, Any]:
 
     ``level`` at the top is the highest of all; "no sign" only if everything was measured.
     """
-    best = best_of(audit.findings)
+    best, first = best_of(audit.findings), First(audit)
     return {
         "digest": DIGEST_VERSION,
         "level": audit.level,
+        "decision": asdict(first.decision) | {"policy": first.policy.model_dump()},
+        "people_known": [
+            {
+                "secret": words.secret(risk.secret.topic),
+                "all_clients": asdict(risk.whole),
+                "by_client": {client: asdict(one) for client, one in risk.clients.items()},
+            }
+            for risk in first.counted
+        ],
         **audit.run.model_dump(include={"threat", "data", "rounds", "seed", "software"}),
         "clients": len(audit.run.clients),
         "rules": words.rules(),
@@ -44,7 +55,7 @@ def digest(audit: Audit) -> dict[str, Any]:
         "curves": [_told(f) for f in audit.curves],
         "skipped": len(audit.skipped),
         "failed": [one.model_dump() for one in audit.failed],
-        "try": [{"what": a.name, "command": a.command} for a in advice.ranked(audit)],
+        "try": [{"what": a.name, "command": a.command} for a in first.advice()],
     }
 
 

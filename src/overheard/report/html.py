@@ -14,7 +14,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
+import shutil
+import subprocess  # nosec B404  # to print
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -30,6 +34,7 @@ from overheard.files import write_durably
 from overheard.foreign.shown import visible
 from overheard.report import advice, model, svg, verdict, words
 from overheard.report.advice import Point
+from overheard.report.first import First
 from overheard.report.verdict import Verdict
 
 MOST_BYTES = 2_000_000
@@ -68,6 +73,7 @@ def contents(audit: Audit, rows: int, measured: Sequence[Point]) -> dict[str, An
     """What a template of a report may show; tables of at most so many rows."""
     return {
         "audit": audit,
+        "first": First(audit, measured),
         "page": model.Page(audit, rows),
         "run": audit.run,
         "words": words,
@@ -102,14 +108,43 @@ def _template() -> jinja2.Template:
 
 def write_report(audit: Audit, path: str | Path, measured: Sequence[Point] = ()) -> Path:
     """Write the page to a new file, whole or not at all; an existing file is never replaced."""
-    return write_new(path, render(audit, measured))
+    return write_new(path, render(audit, measured).encode("utf-8"))
 
 
-def write_new(path: str | Path, text: str) -> Path:
-    """Write a text to a new file, whole or not at all; an existing file is never replaced."""
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+def printed(page: str) -> bytes:
+    """A page on paper (A4, PDF), by a Chromium that is installed here; nothing else is asked."""
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if program is None:
+        raise ChooseAnotherOutput(
+            f"a PDF is printed by Chromium, and none of {', '.join(CHROMIUM)} is installed here; "
+            "write .html and print it from a browser"
+        )
+    with tempfile.TemporaryDirectory(prefix="overheard-print-") as folder:
+        file, sheet = Path(folder, "report.html"), Path(folder, "report.pdf")
+        file.write_text(page, encoding="utf-8")
+        flags = ["--headless", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+        flags += [f"--user-data-dir={folder}/profile", "--no-pdf-header-footer"]
+        flags += ["--no-sandbox"] * (os.geteuid() == 0)  # which Chromium has none of as root
+        ran = subprocess.run(  # nosec B603  # a browser of this machine, a page of ours
+            [program, *flags, f"--print-to-pdf={sheet}", file.as_uri()], capture_output=True
+        )
+        if not sheet.is_file():
+            said = ran.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+            raise ChooseAnotherOutput(
+                f"{program} printed nothing ({visible(' '.join(said))}); write .html and print it "
+                "from a browser"
+            )
+        return sheet.read_bytes()
+
+
+def write_new(path: str | Path, content: bytes) -> Path:
+    """Write a new file, whole or not at all; an existing file is never replaced."""
     file = Path(path)
     try:
-        write_durably(file, [text.encode("utf-8")])
+        write_durably(file, [content])
     except OSError as error:
         raise ChooseAnotherOutput(
             f"{file}: cannot be written ({error.strerror}); choose an existing, writable folder "

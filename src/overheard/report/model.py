@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from overheard.evaluation.decision import COMPARISON, EXPOSED, NOT_MEASURED, best_of, strongest
+from overheard.evaluation.decision import COMPARISON, best_of, strongest
 from overheard.evaluation.record import Audit, Bin, Failed, Finding, Skipped
 from overheard.questions.question import Topic, by_question, grouped
 from overheard.report import svg, verdict, words
@@ -117,29 +117,6 @@ class Page:
         observed = [int(number) for number in told if isinstance(number, int | float)]
         ends = words.unique(words.count(n) for n in sorted(observed)[:: max(len(observed) - 1, 1)])
         return f"{' to '.join(ends)} of {words.count(self.audit.run.rounds)}" if ends else ""
-
-    def lead(self) -> str:
-        """The answer of the whole page in one sentence."""
-        who = words.capital(words.actor(self.audit.run.threat))
-        asked = [s for s in self.audit.secrets if s.level != NOT_MEASURED]
-        if not asked:
-            return "Nothing was measured: no attack ran whose answer may be relied on."
-        exposed = [s for s in asked if s.level == EXPOSED]
-        unmeasured = len(self.audit.secrets) - len(asked)
-        rest = f"; {unmeasured:,} more could not be measured" if unmeasured else ""
-        secrets = f"of the {words.count(len(asked), 'secret')} asked about"
-        if not exposed:
-            return f"{who} was not shown to learn any {secrets}, with the attacks tried{rest}."
-        learns = f"{who} learns {len(exposed)} {secrets}"
-        if all(s.topic.together for s in exposed):
-            return f"{learns}, of {self.population:,} clients together{rest}."
-        clients, of = len({f.client for f in self.alone if f.level == EXPOSED}), self.audited
-        if not clients:
-            alone = f"none of {words.count(of, 'client')} is exposed by itself"
-            return f"{learns} for all clients together; {alone}{rest}."
-        are = "is" if clients == 1 else "are"
-        some = f"{clients} of {words.count(of, 'client')} {are} exposed"
-        return f"{learns} for at least one client; {some}{rest}."
 
     def _tables(self, most: int) -> dict[str, list[Finding]]:
         """Clients with their findings; where not all fit, those of whom most was learned."""

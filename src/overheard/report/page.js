@@ -102,6 +102,14 @@
   }
   if (matchMedia("(max-width: 40rem)").matches) all("details.client").forEach((d) => (d.open = false));
 
-  // Printing shows what is folded.
-  addEventListener("beforeprint", () => all("section > details").forEach((d) => (d.open = true)));
+  // A link into the annex unfolds what it leads to; printing shows what is folded.
+  const unfold = () => {
+    const part = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    const inside = part && (part.querySelector(":scope > details") || part.closest("details"));
+    if (inside) inside.open = true;
+    if (part) part.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
+  addEventListener("beforeprint", () => all(".annex, .annex > details").forEach((d) => (d.open = true)));
 })();

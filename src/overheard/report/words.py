@@ -16,6 +16,7 @@ from importlib import resources
 from math import floor, log10
 from typing import Any
 
+from overheard.evaluation.policy import Known
 from overheard.evaluation.record import Audit, Finding
 from overheard.questions.question import Metric, Topic, grouped
 
@@ -139,6 +140,13 @@ def together(found: Finding) -> str:
     asked = found.clients + (0 if found.flag else found.flagged)
     some = f"{found.clients:,} of " if found.clients < asked else ""
     return some + count(asked, "client")
+
+
+def people(known: Known) -> str:
+    """1,049 of 1,049 (1,045 to 1,049): people known, with the interval in people."""
+    low, high = (round(end * known.records) for end in (known.low, known.high))
+    low, high = min(low, known.people), max(high, known.people)
+    return f"{known.people:,} of {known.records:,} ({low:,} to {high:,})"
 
 
 def rules() -> dict[str, str]:

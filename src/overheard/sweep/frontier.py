@@ -34,7 +34,11 @@ def frontier(rows: Iterable[Row]) -> list[Point]:
         about = (row["defence"], row["strength"], varied, str(row.get("attribute") or ""))
         groups.setdefault(about, {}).setdefault(str(row.get("attack")), []).append(row)
     if not groups:
-        raise FixConfig(f"no finished cell tells a lift over a guess: {_instead(rows)}")
+        failed = next((f"; a cell failed with {r['error']}" for r in rows if r.get("error")), "")
+        raise FixConfig(
+            "no finished cell tells a lift over a guess at an attribute or at membership, of which "
+            f"the frontier is drawn; {TABLE} holds what there is{failed}"
+        )
     points = [_point(about, attacks) for about, attacks in groups.items()]
     return [_marked(p, points) for p in points]
 
@@ -51,20 +55,6 @@ def _point(about: tuple[Any, ...], attacks: Mapping[str, list[Row]]) -> Point:
     flagged = sum(r.get("flagged") or 0 for r in mine)
     about = (defence, strength, varied, worst, attribute)
     return Point(*about, *leakage, known, *worth, name, seeds, flagged)
-
-
-def _instead(rows: list[Row]) -> str:
-    """Why there is nothing to draw, and what to do."""
-    others = sorted({f"{r.get('question')} ({r['metric']})" for r in rows if r.get("metric")})
-    if others:
-        return (
-            f"the findings are about {', '.join(others)}, which {TABLE} holds; the "
-            "frontier is drawn of an attribute or of membership"
-        )
-    failed = [r["error"] for r in rows if r.get("error")]
-    if failed:
-        return f"{len(failed)} cell(s) failed, the first with {failed[0]}"
-    return "no attack ran in any cell; name attacks and targets that fit the threat model"
 
 
 def _marked(point: Point, points: list[Point]) -> Point:

@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -73,12 +74,12 @@ def sweep(
         done = len(wanted) - len(left)
         progress("", done, len(wanted))
         # what a killed process leaves in the scratch folder, the next sweep removes
-        calls = [(cell, folder / SCRATCH, added()) for cell in left]
+        task = partial(run_cell, scratch=folder / SCRATCH, known=added())
 
         def say(words: str) -> None:
             progress(words, done, len(wanted))
 
-        for result in shared_out(run_cell, calls, workers, "cell", say):
+        for result in shared_out(task, [(cell,) for cell in left], workers, "cell", say):
             kept.keep([result], result.key)
             done += 1
             say(result.name)

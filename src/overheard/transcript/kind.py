@@ -9,7 +9,7 @@ then on every simulation and description writes it out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.metadata import entry_points
@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from overheard.errors import FixConfig, FixRecording, ListenLonger
+from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
 from overheard.foreign.shown import first_error
-from overheard.programs.program import Program, Told, program_of
+from overheard.programs.program import Exchange, Message, Program, Told, program_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.transcript.store import Recording, SideWriter
@@ -51,6 +51,79 @@ class Held:
                 "it"
             )
         return Records({name: sealed(values) for name, values in records.columns.items()})
+
+    def finite(self, number: int, message: Message, way: str) -> None:
+        """Refuse a message whose numbers are none; from here on it is read-only."""
+        for name, array in message.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise FixRecording(
+                    f"{self.recording.path}: round {number}: {name!r} {way} holds NaN or infinity "
+                    "(a diverged federation?); lower the learning rate or audit fewer rounds"
+                )
+            sealed(array)
+
+    def flat(self, message: Message) -> NDArray[Any]:
+        """The arrays of a message as one row (P,), in the order of the model that is described."""
+        recipe = recipe_of(self.recording)
+        idle = recipe.model.idle if recipe else ()
+        arrays = {name: array for name, array in message.items() if name not in idle}
+        observed = {name: array.shape for name, array in arrays.items()}
+        declared = dict(recipe.model.layout() if recipe else observed.items())
+        if declared != observed:
+            raise FixRecording(
+                f"{self.recording.path}: the messages carry {observed} but the declared model has "
+                f"{declared}; they come from a different model, or the recipe's wire_names are "
+                "wrong"
+            )
+        return np.concatenate([arrays[name].reshape(-1) for name in declared])
+
+    def rows(self, observed: Sequence[Exchange]) -> tuple[NDArray[Any], ...]:
+        """Numbers, messages sent and messages returned (T, ...), as the clients' program has them:
+        of a network rows of numbers, else messages."""
+        program = program_in(self.recording)
+        if isinstance(program, Program):
+            observed = program.assembled(observed)
+        ways: list[list[Any]] = [[one.sent for one in observed], [one.returned for one in observed]]
+        if not isinstance(program, Program):
+            ways = [[self.flat(message) for message in way] for way in ways]
+        return tuple(column(each) for each in ([one.number for one in observed], *ways))
+
+    def sums(self) -> Iterator[RoundSum]:
+        """The sums of a recording, round by round."""
+        program = program_in(self.recording)
+        place = {name: position for position, name in enumerate(self.recording.clients)}
+        for entry, sent, total in self.recording.aggregates():
+            for message in (sent, total):
+                self.finite(entry.number, message, "to or from all clients")
+            who = np.array(sorted(place[c] for c in entry.participants), dtype=np.int64)
+            if not isinstance(program, Program):
+                yield RoundSum(entry.number, self.flat(sent), self.flat(total), who)
+            elif len(who) == len(place):
+                yield RoundSum(entry.number, sent, total, who)
+            else:
+                raise ListenLonger(
+                    f"{self.recording.path}: not everybody took part in round {entry.number}; sums "
+                    "of releases are read where all clients are in each"
+                )
+
+
+def column(values: Sequence[Any]) -> NDArray[Any]:
+    """One a round: of messages by name an array of them."""
+    mixed = any(isinstance(value, Mapping) for value in values)
+    return sealed(np.array(values, dtype=object if mixed else None))
+
+
+@dataclass(frozen=True)
+class RoundSum:
+    """A round under secure aggregation: the model ``sent`` (P,), in the precision of the wire, and
+    ``total`` (P,), the sum over ``participants`` (positions in the clients' names) of sent minus
+    returned, or of the gradients where gradients are sent. Of a program that trains no network both
+    are arrays by name, and the sum is of what was returned."""
+
+    number: int
+    sent: Any
+    total: Any
+    participants: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -137,6 +210,41 @@ class Rounds(Knowledge):
                 f"{len(self)} round(s) were heard but {purpose} needs at least {least}; record "
                 "more rounds"
             )
+
+
+@dataclass(frozen=True)
+class LabelledRecords(Knowledge):
+    """Records and their labels, in one table: of each client, or one for all.
+
+    ``derived``: what attacks on the same view learned from them, so that each learns it once.
+    """
+
+    records: Records
+    labels: NDArray[Any]
+    derived: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not len(self.labels) or len(self.records) not in (0, len(self.labels)):
+            raise FixData(
+                f"{self.name}: {len(self.records)} records and {len(self.labels)} labels; give "
+                "each record one label"
+            )
+
+    @classmethod
+    def split(cls, table: Records, label: str) -> Self:
+        """The records of a table, of which one column is the label."""
+        return cls(table.without(label), table[label])
+
+    def content(self) -> Any:
+        table = Records({**self.records.columns, LABEL_COLUMN: self.labels})
+        return table if self.per_client else {type(self).__name__: table}
+
+    @classmethod
+    def of(cls, content: Any, held: Held) -> Self:
+        if cls.per_client:
+            return cls.split(held.public(content), LABEL_COLUMN)
+        (table,) = content.values()
+        return cls.split(Records({n: sealed(v) for n, v in table.columns.items()}), LABEL_COLUMN)
 
 
 @cache

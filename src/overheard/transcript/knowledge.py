@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from overheard.errors import ChooseAnotherAttack, FixData, FixRecording, ListenLonger
+from overheard.errors import ChooseAnotherAttack, FixData, ListenLonger
 from overheard.foreign.limits import check
 from overheard.programs.orders import CONVENTIONS, Convention, Place, Restart, Source, orders
-from overheard.programs.program import Exchange, Message, Program
+from overheard.programs.program import Exchange, Program
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, positions
 from overheard.transcript.kind import (
@@ -34,14 +34,16 @@ from overheard.transcript.kind import (
     Disclosure,
     Held,
     Knowledge,
+    LabelledRecords,
     Rounds,
+    RoundSum,
+    column,
     kind,
     program_in,
-    recipe_of,
     sealed,
 )
 from overheard.transcript.messages import RELEASE, releases_arrays, returns_gradients
-from overheard.transcript.store import Recording, sent_to
+from overheard.transcript.store import sent_to
 from overheard.transcript.target import JOINT, attribute, joined
 
 
@@ -149,8 +151,8 @@ class Messages(Rounds):
             )
         observed, weights = [], []
         for entry, sent, returned in recording.releases(client):
-            _check_finite(held, entry.number, sent, f"sent to client {client!r}")
-            _check_finite(held, entry.number, returned, f"returned by client {client!r}")
+            held.finite(entry.number, sent, f"sent to client {client!r}")
+            held.finite(entry.number, returned, f"returned by client {client!r}")
             observed.append(Exchange(entry.number, sent, returned))
             weights.append(entry.weights.get(client, np.nan))
         if not observed:
@@ -158,7 +160,7 @@ class Messages(Rounds):
                 f"client {client!r} never took part; there is nothing to listen to: record more "
                 "rounds or audit another client"
             )
-        numbers, models, answers = _rows(recording, observed)
+        numbers, models, answers = held.rows(observed)
         return cls(recording.payload, numbers, models, answers, sealed(np.array(weights)))
 
 
@@ -193,22 +195,9 @@ class Broadcast(Knowledge):
             key = sent_to(client, entry)
             if client in entry.participants and key in entry.spans:
                 (sent,) = recording.messages(entry, [key])
-                _check_finite(held, entry.number, sent, f"sent to client {client!r}")
-                return cls(recording.clients, sealed(_flat(recording, sent)))
+                held.finite(entry.number, sent, f"sent to client {client!r}")
+                return cls(recording.clients, sealed(held.flat(sent)))
         return None
-
-
-@dataclass(frozen=True)
-class RoundSum:
-    """A round under secure aggregation: the model ``sent`` (P,), in the precision of the wire, and
-    ``total`` (P,), the sum over ``participants`` (positions in the clients' names) of sent minus
-    returned, or of the gradients where gradients are sent. Of a program that trains no network both
-    are arrays by name, and the sum is of what was returned."""
-
-    number: int
-    sent: Any
-    total: Any
-    participants: NDArray[np.int64]
 
 
 @kind
@@ -262,7 +251,7 @@ class Sums(Rounds):
 
     def as_messages(self) -> Messages:
         """The sums of a program's answers as those of one client that holds all records."""
-        sent, total = (_column([row[way] for row in self._rows[: len(self)]]) for way in (0, 1))
+        sent, total = (column([row[way] for row in self._rows[: len(self)]]) for way in (0, 1))
         return Messages(RELEASE, self.rounds, sent, total, np.full(len(self), np.nan))
 
     @classmethod
@@ -270,77 +259,13 @@ class Sums(Rounds):
         recording = held.recording
         if not isinstance(program_in(recording), Program):
             wanted = held.target.asked.sums
-            return cls.of_rounds(recording.clients, _round_sums(held)) if wanted else None
+            return cls.of_rounds(recording.clients, held.sums()) if wanted else None
         if not recording.rounds or not all(entry.aggregated for entry in recording.rounds):
             return None
-        observed = [Exchange(one.number, one.sent, one.total) for one in _round_sums(held)]
-        numbers, sent, total = _rows(recording, observed)
+        observed = [Exchange(one.number, one.sent, one.total) for one in held.sums()]
+        numbers, sent, total = held.rows(observed)
         everybody = np.ones((len(numbers), len(recording.clients)))
         return cls(recording.clients, numbers, everybody, list(zip(sent, total, strict=True)))
-
-
-def _round_sums(held: Held) -> Iterator[RoundSum]:
-    """The sums of a recording, round by round."""
-    recording = held.recording
-    program = program_in(recording)
-    place = {name: position for position, name in enumerate(recording.clients)}
-    for entry, sent, total in recording.aggregates():
-        for message in (sent, total):
-            _check_finite(held, entry.number, message, "to or from all clients")
-        who = np.array(sorted(place[c] for c in entry.participants), dtype=np.int64)
-        if not isinstance(program, Program):
-            yield RoundSum(entry.number, _flat(recording, sent), _flat(recording, total), who)
-        elif len(who) == len(place):
-            yield RoundSum(entry.number, sent, total, who)
-        else:
-            raise ListenLonger(
-                f"{recording.path}: not everybody took part in round {entry.number}; sums of "
-                "releases are read where all clients are in each"
-            )
-
-
-def _check_finite(held: Held, number: int, message: Message, way: str) -> None:
-    """Refuse a message whose numbers are none; from here on it is read-only."""
-    for name, array in message.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise FixRecording(
-                f"{held.recording.path}: round {number}: {name!r} {way} "
-                "holds NaN or infinity (a diverged federation?); lower the learning rate or audit "
-                "fewer rounds"
-            )
-        sealed(array)
-
-
-def _rows(recording: Recording, observed: Sequence[Exchange]) -> tuple[NDArray[Any], ...]:
-    """Numbers, messages sent and messages returned (T, ...), as the clients' program has them."""
-    program = program_in(recording)
-    if isinstance(program, Program):
-        observed = program.assembled(observed)
-    ways: list[list[Any]] = [[one.sent for one in observed], [one.returned for one in observed]]
-    if not isinstance(program, Program):
-        ways = [[_flat(recording, message) for message in way] for way in ways]
-    return tuple(_column(each) for each in ([one.number for one in observed], *ways))
-
-
-def _column(values: Sequence[Any]) -> NDArray[Any]:
-    """One a round: of messages by name an array of them."""
-    mixed = any(isinstance(value, Mapping) for value in values)
-    return sealed(np.array(values, dtype=object if mixed else None))
-
-
-def _flat(recording: Recording, message: Message) -> NDArray[Any]:
-    """The arrays of a message as one row (P,), in the order of the model that is described."""
-    recipe = recipe_of(recording)
-    idle = recipe.model.idle if recipe else ()
-    arrays = {name: array for name, array in message.items() if name not in idle}
-    observed = {name: array.shape for name, array in arrays.items()}
-    declared = dict(recipe.model.layout() if recipe else observed.items())
-    if declared != observed:
-        raise FixRecording(
-            f"{recording.path}: the messages carry {observed} but the declared model has "
-            f"{declared}; they come from a different model, or the recipe's wire_names are wrong"
-        )
-    return np.concatenate([arrays[name].reshape(-1) for name in declared])
 
 
 # --- what is known besides the messages ----------------------------------------------------------
@@ -494,41 +419,6 @@ class AttributePrior(Knowledge):
         return cls(tuple(float(np.mean(which == k)) for k in range(len(domain.values))))
 
 
-@dataclass(frozen=True)
-class LabelledRecords(Knowledge):
-    """Records and their labels, in one table: of each client, or one for all.
-
-    ``derived``: what attacks on the same view learned from them, so that each learns it once.
-    """
-
-    records: Records
-    labels: NDArray[Any]
-    derived: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if not len(self.labels) or len(self.records) not in (0, len(self.labels)):
-            raise FixData(
-                f"{self.name}: {len(self.records)} records and {len(self.labels)} labels; give "
-                "each record one label"
-            )
-
-    @classmethod
-    def split(cls, table: Records, label: str) -> Self:
-        """The records of a table, of which one column is the label."""
-        return cls(table.without(label), table[label])
-
-    def content(self) -> Any:
-        table = Records({**self.records.columns, LABEL_COLUMN: self.labels})
-        return table if self.per_client else {type(self).__name__: table}
-
-    @classmethod
-    def of(cls, content: Any, held: Held) -> Self:
-        if cls.per_client:
-            return cls.split(held.public(content), LABEL_COLUMN)
-        (table,) = content.values()
-        return cls.split(Records({n: sealed(v) for n, v in table.columns.items()}), LABEL_COLUMN)
-
-
 @kind
 @dataclass(frozen=True)
 class CandidatePool(LabelledRecords):
@@ -667,43 +557,6 @@ class AppliedDefence(Knowledge):
                 f"the applied defence has effects of {len(self.effects)} defences and names "
                 f"{len(self.names)}; give those of each"
             )
-
-
-@kind
-@dataclass(frozen=True)
-class InTheClear(Knowledge):
-    """What the messages said besides the models, as the recorder noticed it: no attack is needed.
-
-    ``notes`` are sentences; ``values``, by name and client, what each message said (a metric, a
-    record count).
-    """
-
-    name: ClassVar[str] = "what was sent in the clear"
-    notes: tuple[str, ...]
-    values: Mapping[str, Mapping[str, tuple[int | Value, ...]]]
-
-    def sentences(self, shown: int = 5) -> tuple[str, ...]:
-        """The findings in words, for an audit's notes; of each so many clients are shown."""
-        said = list(self.notes)
-        for what, clients in self.values.items():
-            spans = [f"{client}: {_span(values)}" for client, values in clients.items()]
-            more = f" and {len(spans) - shown} more" if len(spans) > shown else ""
-            said.append(
-                f"Sent in the clear besides the models: {what!r} of {len(spans)} client(s) "
-                f"({'; '.join(spans[:shown])}{more})."
-            )
-        return tuple(said)
-
-
-def _span(said: tuple[int | Value, ...]) -> str:
-    """One value as it is; several numbers as their range."""
-    different = list(dict.fromkeys(said))
-    if len(different) == 1:
-        return str(different[0])
-    numbers = [value for value in different if not isinstance(value, str)]
-    if len(numbers) == len(different):
-        return f"{min(numbers):.6g} to {max(numbers):.6g}"
-    return ", ".join(map(str, different[:3]))
 
 
 @kind

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
 from overheard.errors import AttackFailed, DeclareKnowledge, FixConfig, FixData, GrantKnowledge
+from overheard.programs.records import Value
 from overheard.questions.question import question_named
 from overheard.randomness import stream
 from overheard.transcript.guess import AttributeValues
-from overheard.transcript.kind import EVERYBODY, Held, kinds, read
-from overheard.transcript.knowledge import InTheClear, PublicRecords
+from overheard.transcript.kind import EVERYBODY, Held, Knowledge, kind, kinds, read
+from overheard.transcript.knowledge import PublicRecords
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, Target
 from overheard.transcript.threat import Threat, who_grants
@@ -161,6 +162,43 @@ def isolated_in(recording: Recording, threat: Threat) -> str:
             "take 'server', or record with training.isolate"
         )
     return isolated
+
+
+@kind
+@dataclass(frozen=True)
+class InTheClear(Knowledge):
+    """What the messages said besides the models, as the recorder noticed it: no attack is needed.
+
+    ``notes`` are sentences; ``values``, by name and client, what each message said (a metric, a
+    record count).
+    """
+
+    name: ClassVar[str] = "what was sent in the clear"
+    notes: tuple[str, ...]
+    values: Mapping[str, Mapping[str, tuple[int | Value, ...]]]
+
+    def sentences(self, shown: int = 5) -> tuple[str, ...]:
+        """The findings in words, for an audit's notes; of each so many clients are shown."""
+        said = list(self.notes)
+        for what, clients in self.values.items():
+            spans = [f"{client}: {_span(values)}" for client, values in clients.items()]
+            more = f" and {len(spans) - shown} more" if len(spans) > shown else ""
+            said.append(
+                f"Sent in the clear besides the models: {what!r} of {len(spans)} client(s) "
+                f"({'; '.join(spans[:shown])}{more})."
+            )
+        return tuple(said)
+
+
+def _span(said: tuple[int | Value, ...]) -> str:
+    """One value as it is; several numbers as their range."""
+    different = list(dict.fromkeys(said))
+    if len(different) == 1:
+        return str(different[0])
+    numbers = [value for value in different if not isinstance(value, str)]
+    if len(numbers) == len(different):
+        return f"{min(numbers):.6g} to {max(numbers):.6g}"
+    return ", ".join(map(str, different[:3]))
 
 
 def in_the_clear(recording: Recording) -> InTheClear:

@@ -12,7 +12,6 @@ from scipy.special import expit
 from overheard.attacks.papers import kerkouche2023 as paper
 from overheard.attacks.property import adversary_of
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs.networks import network
 from overheard.questions.property import f1
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.view import View, launch
@@ -57,7 +56,8 @@ def test_formulas(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(paper, "train_detector", kept)
     sums = view.know(Sums)
-    told = paper.detect(adversary_of(view), sums, FEW)
+    adversary = adversary_of(view)
+    told = paper.detect([paper.detector(adversary, one, FEW) for one in sums], sums)
     a, b = sums.participation, np.array([one.total for one in sums])
     mean_updates = np.linalg.pinv(a) @ b
     confidence = np.mean(
@@ -73,41 +73,28 @@ def test_formulas(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(paper.reg(told), expit(x), atol=1e-4)
 
 
-def test_shadow_updates_are_those_of_clients(asked: Asked) -> None:
-    """One full batch: its mean gradient times the rate; the target is in every other."""
-    view, _ = asked("membership", rounds=3)
-    adversary = adversary_of(view)
-    theta = view.know(Sums)[0].sent
-    updates, has = paper.shadow_updates(adversary, theta, 40, np.random.default_rng(0))
-    assert has.sum() == 20
-    recipe, target = adversary.recipe, adversary.targets
-    assert target is not None
-    pool = (
-        network(recipe)
-        .rows(theta.astype(float), adversary.auxiliary.inputs, adversary.auxiliary.labels)
-        .explicit()
-    )
-    rows = np.random.default_rng(0).random((40, len(adversary.auxiliary)))
-    rows = rows.argpartition(adversary.shard - 1, axis=1)[:, : adversary.shard]
-    mine = network(recipe).rows(theta.astype(float), target.inputs, target.labels).explicit()
-    for number in range(4):
-        gradients = pool[rows[number]].copy()
-        if has[number]:
-            gradients[0] = mine[0]
-        expected = recipe.learning_rate * gradients.mean(axis=0)
-        np.testing.assert_allclose(updates[number], expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["inversion", "ascent"])
-def test_shadow_poisoners(asked: Asked, kind: str) -> None:
-    """Negated, or uphill: with one step both point against the honest ones."""
+@pytest.mark.parametrize("kind", ["membership", "inversion", "ascent"])
+def test_one_step_is_the_mean_of_the_records_own_gradients(asked: Asked, kind: str) -> None:
+    """As clients that train, by whom the gradient of every record is made anew."""
     view, _ = asked(kind, rounds=3)
     adversary, theta = adversary_of(view), view.know(Sums)[0].sent
     updates, has = paper.shadow_updates(adversary, theta, 60, np.random.default_rng(0))
-    mean = updates[~has].mean(axis=0)
-    assert (updates[~has] @ mean > 0).mean() > 0.9
-    assert (updates[has] @ mean < 0).mean() > 0.9
-    np.testing.assert_allclose(updates[has].mean(axis=0), -mean, atol=3e-3)
+    assert has.sum() == 30
+    trained = paper._updates(adversary, theta, has, np.random.default_rng(0))
+    np.testing.assert_allclose(updates, trained, atol=1e-6)
+
+
+def test_under_dropout_they_vary_as_much_as_those_of_clients(asked: Asked) -> None:
+    view, _ = asked("membership", {"name": "lenet"}, rounds=2)
+    adversary, theta = adversary_of(view), view.know(Sums)[0].sent
+    has = np.arange(600) % 2 == 1
+    fast = paper._means(adversary, theta, has, np.random.default_rng(0), 4)
+    slow = paper._updates(adversary, theta, has, np.random.default_rng(1))
+    for who in (has, ~has):
+        spread = [made[who].var(axis=0).sum() for made in (fast, slow)]
+        assert spread[0] == pytest.approx(spread[1], rel=0.1)
+        apart = fast[who].mean(axis=0) - slow[who].mean(axis=0)
+        assert (apart**2).sum() < 3 * 2 * spread[1] / who.sum()
 
 
 def test_free_riders_are_not_the_papers(asked: Asked) -> None:
@@ -118,8 +105,7 @@ def test_free_riders_are_not_the_papers(asked: Asked) -> None:
 
 def standardised(updates, has, settings, rng):
     """The slow twin: standardise every number, then plain SGD; weights of the raw numbers."""
-    order = rng.permutation(len(has))
-    fitted = order[: len(has) * 4 // 5]
+    fitted = np.arange(len(has) * 4 // 5)
     mean, sd = updates[fitted].mean(axis=0), updates[fitted].std(axis=0) + 1e-7
     x, w, b = (updates - mean) / sd, np.zeros(updates.shape[1]), 0.0
     for _ in range(settings.epochs):
@@ -140,12 +126,14 @@ def test_each_coordinate_is_standardised() -> None:
     updates = (rng.normal(size=(600, 30)) * 0.01 + 0.02).astype(np.float32)
     updates[:, 3] = (1e-5 * (rng.normal(size=600) + 3.0 * has)).astype(np.float32)
     updates[:, 4] = 0.5
-    found = paper.train_detector(updates, has, paper.Options(), np.random.default_rng(1))
+    found = paper.train_detector(updates.copy(), has, paper.Options(), np.random.default_rng(1))
     assert found.overlap < 0.3
     weights, intercept = standardised(
         updates.astype(float), has, paper.Options(), np.random.default_rng(1)
     )
     np.testing.assert_allclose(found.weights, weights, rtol=1e-3, atol=1e-5 * weights.max())
+    sd = updates[:480].std(axis=0) + 1e-7
+    assert found.length == pytest.approx(np.linalg.norm(weights * sd), rel=1e-3)
     assert found.intercept == pytest.approx(intercept, rel=1e-3, abs=1e-3)
 
 
@@ -159,7 +147,9 @@ def seen(sums, weights, plus, wide, minus, narrow, there) -> paper.Detected:
     """Detectors of these distributions and weights, whose features of the sums are these."""
     none = np.zeros(len(sums))
     return paper.Detected(
-        np.diag(sums), paper.Detector(none, none, plus, wide, minus, narrow, 1 - weights), there
+        np.diag(sums),
+        paper.Detector(none, none, plus, wide, minus, narrow, 1 - weights, none),
+        there,
     )
 
 

@@ -25,7 +25,8 @@ from overheard.programs.recipe import Dense
 from overheard.programs.records import Records
 from overheard.programs.training import Schedule, shards
 from overheard.questions.property import f1
-from overheard.transcript.knowledge import AuxiliaryData, RoundSum, Sums
+from overheard.transcript.kind import RoundSum
+from overheard.transcript.knowledge import AuxiliaryData, Sums
 from overheard.transcript.view import View, launch
 
 pytestmark = pytest.mark.slow
