@@ -187,7 +187,7 @@ def test_commands_in_running_text_exist(page: str) -> None:
 
 
 def test_every_command_is_shown_and_every_option_explained() -> None:
-    """The reference is made from the help; each command also stands in a page that somebody wrote."""
+    """The reference is made from the help; each command also stands on a page."""
     text = "".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
         assert f"overheard {name}" in text, name
