@@ -52,7 +52,7 @@ def test_models_are_fitted_once_for_each_fold_of_clients(rng, monkeypatch):
     alone = {name: Imputer(0).values(recipe(), truth, name, "s", VALUES) for name in "abc"}
     monkeypatch.setattr(baselines, "FOLDS", 2)
     asked, fitted = Imputer(0), list[int]()
-    real = baselines.threadpool_limits
+    real = vars(baselines)["threadpool_limits"]
     monkeypatch.setattr(baselines, "threadpool_limits", lambda n: fitted.append(n) or real(n))
     found = {name: asked.values(recipe(), truth, name, "s", VALUES) for name in "abc"}
     assert fitted == [1] * 4  # two kinds of two folds, one thread each

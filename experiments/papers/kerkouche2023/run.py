@@ -34,7 +34,8 @@ from overheard.attacks.property import (
 from overheard.decoding.client_sets import Options, posterior
 from overheard.questions.property import answers_of, f1
 from overheard.randomness import stream
-from overheard.transcript.knowledge import RoundSum, Sums
+from overheard.transcript.kind import RoundSum
+from overheard.transcript.knowledge import Sums
 from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER

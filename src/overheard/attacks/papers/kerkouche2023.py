@@ -43,7 +43,8 @@ from overheard.programs.networks import network
 from overheard.programs.training import Shards, local_training
 from overheard.randomness import stream
 from overheard.transcript.guess import ClientProperty
-from overheard.transcript.knowledge import RoundSum, Sums
+from overheard.transcript.kind import RoundSum
+from overheard.transcript.knowledge import Sums
 from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
