@@ -226,8 +226,8 @@ EXPERIMENTS = (
 PROMISES = (
     Promise(
         "robustness-unseen",
-        "On two unseen tables no overconfident answer is unflagged, and at most 1% of values called "
-        "certain are wrong",
+        "On two unseen tables no overconfident answer is unflagged; at most 1% of certain values "
+        "are wrong",
         _came,
     ),
 )
