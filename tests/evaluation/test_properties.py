@@ -29,8 +29,6 @@ from overheard.transcript.target import client_property
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 from overheard.transcript.view import View
 
-pytestmark = pytest.mark.slow
-
 POISONING = client_property("poisoning")
 CLIENTS = tuple("abcdefgh")
 OPTIONS = {"clients": 10, "records": 60, "auxiliary": 60}

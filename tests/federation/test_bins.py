@@ -18,8 +18,6 @@ from overheard.questions.attribute import ranges
 from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.threat import EAVESDROPPER
 
-pytestmark = pytest.mark.slow
-
 COLUMNS = {"many": 500, "few": 12, "three": 3, "coin": 2}
 """How many values each column of numbers has."""
 

@@ -25,8 +25,6 @@ from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import observe
 
-pytestmark = pytest.mark.slow
-
 
 def settings(kind: str = "membership", **changes: Any) -> dict[str, Any]:
     content: dict[str, Any] = {

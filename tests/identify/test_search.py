@@ -30,8 +30,6 @@ from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
 from overheard.transcript.store import Recording
 
-pytestmark = pytest.mark.slow
-
 RNG = np.random.default_rng(5)
 SIZES = (40, 37)
 BASE = Recipe(

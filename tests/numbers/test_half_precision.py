@@ -22,8 +22,6 @@ from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import SERVER
 from overheard.transcript.view import observe
 
-pytestmark = pytest.mark.slow
-
 
 def to_bfloat16(numbers: Any) -> Any:
     return torch.from_numpy(np.array(numbers, np.float32)).to(torch.bfloat16).float().numpy()

@@ -23,8 +23,6 @@ from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
 from overheard.transcript.view import in_the_clear
 
-pytestmark = pytest.mark.slow
-
 COLUMNS = ("x0", "x1", "s")
 SCALES = {"x0": (0.5, 2.0), "x1": (-1.0, 0.5)}
 RATE = 0.2

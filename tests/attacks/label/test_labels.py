@@ -25,8 +25,6 @@ from overheard.transcript.knowledge import (
 )
 from overheard.transcript.threat import EAVESDROPPER
 
-pytestmark = pytest.mark.slow
-
 KNOWING = EAVESDROPPER.granting(GroupCounts)
 GROUP_ATTACKS = (
     "naive", "auxiliary_mean", "group_means_pinv", "group_means_tikhonov", "bayes_groups"

@@ -18,8 +18,6 @@ from overheard.programs.program import Candidates, Exchange
 from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, OneHot, Records, Scaled
 
-pytestmark = pytest.mark.slow
-
 RNG, DECODER = np.random.default_rng(0), attack_named("max_entropy")
 TABLES = {
     "count": [{"by": ["s", "colour"]}, {"by": ["s", "a"]}],

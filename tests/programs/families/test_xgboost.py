@@ -17,8 +17,6 @@ from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import Messages
 
-pytestmark = pytest.mark.slow
-
 pytest.importorskip("xgboost", reason="needs overheard[xgboost]")
 
 TREES = {"name": "xgboost", "objective": "binary:logistic", "max_depth": 4}
