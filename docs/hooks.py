@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import overheard
 from experiments import documentation
-
-GENERATED = {
-    "attack_table": documentation.attack_table,
-    "attack_pages": documentation.attack_pages,
-    "commands": documentation.command_pages,
-    "question_table": documentation.question_table,
-}
 
 
 def api_page() -> str:
@@ -40,9 +34,6 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Replace ``<!-- generated: NAME -->`` by what NAME makes."""
-    for name, make in {**GENERATED, "api_page": api_page}.items():
-        marker = f"<!-- generated: {name} -->"
-        if marker in markdown:
-            markdown = markdown.replace(marker, make())
-    return markdown
+    """Replace ``<!-- generated: NAME -->`` by what the function NAME makes, here or there."""
+    made = {**vars(documentation), "api_page": api_page}
+    return re.sub(r"<!-- generated: (\w+) -->", lambda marker: made[marker[1]](), markdown)

@@ -97,7 +97,8 @@ def configuration() -> str:
         at, _, name = k.path.rpartition(".")
         heading = f"## {f'`[{at}]`' if at else 'Top level'}{kind_of(k)}"
         if heading not in lines:
-            lines += ["", heading, "", " ".join((k.table.__doc__ or "").split()), ""]
+            about = " ".join((k.table.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+            lines += ["", heading, "", f"{about}.", ""]
         again = there.setdefault((k.path, k.values, k.default, k.meaning), heading) != heading
         if k.default != f'"{kind_of(k)[2:-1]}"' and not again:
             lines.append(_key_line(k, name))

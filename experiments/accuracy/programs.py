@@ -265,7 +265,11 @@ def released_table() -> str:
     def proven(name: str, column: str) -> str:
         return f"{sum(found[f'{name}; {column}'].values['proven'].values()):,}"
 
-    rows = [[name, *(proven(name, column) for column in ATTRIBUTES)] for name in RELEASES]
+    rows = [
+        [name, *(proven(name, column) for column in ATTRIBUTES)]
+        for name in RELEASES
+        if "suppressed" not in name
+    ]
     return table(("released, once", *(f"`{a}`" for a in ATTRIBUTES)), rows)
 
 

@@ -353,9 +353,7 @@ EXPERIMENTS = (
 PROMISES = (
     Promise(
         "robustness-chaos",
-        "**Kill and resume**: nothing finished is lost, and what was stopped ends as if it had not "
-        "been, when it is killed at an instant drawn from the clock, before a file-system call, or "
-        "there after unsynced bytes are cut",
+        "Killed at any instant and resumed: nothing finished is lost, and the end is the same",
         _came,
     ),
 )

@@ -178,7 +178,7 @@ EXPERIMENTS = (
 PROMISES = (
     Promise(
         "robustness-compare",
-        "**`overheard compare` sees a rise of 10 points and does not cry wolf**",
+        "`overheard compare` sees a rise of 10 points, and none where there is none",
         _came,
     ),
 )

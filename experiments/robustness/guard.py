@@ -272,10 +272,10 @@ def _said(found: Sequence[Result]) -> str:
 
 
 PROMISES = (
-    Promise("robustness-guard", "**What the guard lets leave is not exposed**", _left),
+    Promise("robustness-guard", "What the guard lets leave is not exposed", _left),
     Promise(
         "robustness-preflight",
-        "**`overheard preflight` is never easy about what the audit then exposes**",
+        "`overheard preflight` says ok of nothing that the audit then exposes",
         _said,
     ),
 )

@@ -221,6 +221,6 @@ def _found(found: Sequence[Result]) -> str:
 
 
 PROMISES = (
-    Promise("robustness-misdeclared", "**A wrong description is called wrong**", _called),
-    Promise("robustness-init", "**`overheard init --data` finds the description**", _found),
+    Promise("robustness-misdeclared", "A wrong description is called wrong", _called),
+    Promise("robustness-init", "`overheard init --data` finds the description", _found),
 )

@@ -172,8 +172,7 @@ EXPERIMENTS = (
 PROMISES = (
     Promise(
         "robustness-null",
-        "**Nothing is called exposed where there is nothing to learn**: in at most 5 of 100 whole "
-        "audits, and unclear in at most 15, however many clients there are",
+        "Where nothing leaks at most 5 of 100 audits say exposed, and at most 15 unclear",
         _came,
     ),
 )

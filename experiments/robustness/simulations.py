@@ -404,7 +404,6 @@ EXPERIMENTS = (
 PROMISES = (
     Promise(
         "robustness-simulations",
-        "**Intervals contain the truth as often as they say**, p-values are uniform, "
-        "probabilities are calibrated",
+        "Intervals contain the truth as often as they say; p-values are uniform",
     ),
 )

@@ -226,8 +226,8 @@ EXPERIMENTS = (
 PROMISES = (
     Promise(
         "robustness-unseen",
-        "**An answer is not surer than right without a flag**, on two tables that nobody here had "
-        "used; at most 1% of values called certain are wrong",
+        "On two unseen tables no overconfident answer is unflagged; at most 1% of certain values "
+        "are wrong",
         _came,
     ),
 )

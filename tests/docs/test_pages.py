@@ -186,6 +186,16 @@ def test_commands_in_running_text_exist(page: str) -> None:
             assert option in options | {"--quiet", "--json", "--help"}, (page, words, option)
 
 
+def test_every_command_is_shown_and_every_option_explained() -> None:
+    """The reference is made from the help; each command also stands on a page."""
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        assert f"overheard {name}" in text, name
+        for one in (command, *getattr(command, "commands", {}).values()):
+            assert one.help, name
+            assert all(getattr(p, "help", None) for p in one.params), name
+
+
 @pytest.mark.parametrize("script", sorted(p.name for p in (ROOT / "examples").glob("*.py")))
 def test_examples_run(
     script: str,

@@ -153,7 +153,7 @@ class NetworkSettings(Spec):
 
 
 class Training(LocalUpdate):
-    """What a client does in a round. Of a program that trains no network: ``rounds`` and
+    """What a client does in a round; of a program that trains no network ``rounds`` and
     ``participation`` alone."""
 
     loss: Loss | None = None
@@ -194,8 +194,8 @@ class Training(LocalUpdate):
 
 
 class TargetTerms(Spec):
-    """How the label enters the loss: ``(value - shift) / scale``, or the index of its class. Left
-    out: scaled as ``data.scale`` says, or the index among the sorted classes."""
+    """How the label enters the loss: ``(value - shift) / scale``, or the index of its class; left
+    out, scaled as ``data.scale`` says, or the index among the sorted classes."""
 
     shift: float = 0.0
     """Taken from a number."""
