@@ -66,9 +66,8 @@ def test_columns_are_what_a_record_does_in_its_batch(monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(apart, moved, rtol=1e-2, atol=2e-7)
     monkeypatch.setattr(module, "MEMORY", 64 * 5 * at.sent.size)  # five records at a time
     np.testing.assert_allclose(at.columns(parts, which), columns, rtol=1e-5, atol=1e-9)
-    for some in (np.array([2, 7, 8]), np.array([2])):  # of one record other batches have nothing
-        made = at.columns(parts, which, some)
-        np.testing.assert_allclose(made, columns[some], rtol=1e-5, atol=1e-9)
+    some = np.array([2, 7])  # a batch has neither
+    np.testing.assert_allclose(at.columns(parts, which, some), columns[some], rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize("drop", [False, True])

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.decoding.ties import same_rows
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.linearise import Encoded, encoded
 from overheard.programs.program import Candidates, Program
@@ -35,16 +36,14 @@ NO_DEFENCE = AppliedDefence(())
 class Client:
     """What one client sent, what it does, and what its records may be.
 
-    prior: (m, K), of each record's candidates. ties: (m,), equal numbers for records that the
-    program cannot tell apart. order: what is known, or guessed, of the order of the batches.
-    defence: what a listener was told of what clients do to their updates.
+    prior: (m, K), of each record's candidates. order: what is known, or guessed, of the order of
+    the batches. defence: what a listener was told of what clients do to their updates.
     """
 
     messages: Messages
     program: Recipe | Program
     candidates: Candidates
     prior: Array
-    ties: NDArray[np.intp]
     order: BatchOrder | None = None
     defence: AppliedDefence = NO_DEFENCE
 
@@ -58,6 +57,15 @@ class Client:
         """The candidates as the network sees them."""
         return encoded(self.recipe, self.candidates)
 
+    @cached_property
+    def ties(self) -> NDArray[np.intp]:
+        """Equal numbers (m,) for records that the program cannot tell apart."""
+        if not isinstance(self.program, Recipe):
+            return self.program.alike(self.candidates.first)
+        inputs, labels = self.encoded.inputs, self.encoded.labels
+        there = int(self.encoded.present.argmax())
+        return same_rows(np.column_stack([inputs[there], labels[there]]))
+
     @property
     def may_be_clipped(self) -> bool:
         """Was the listener told of a norm that some update reaches?"""
@@ -70,8 +78,7 @@ class Client:
     def hearing(self, link: Messages) -> Client:
         """The same client with these messages."""
         made = replace(self, messages=link)
-        if "encoded" in vars(self):
-            vars(made)["encoded"] = self.encoded
+        vars(made).update({n: vars(self)[n] for n in ("encoded", "ties") if n in vars(self)})
         return made
 
     def only(self, rounds: NDArray[np.int64]) -> Client:
@@ -101,8 +108,7 @@ def client_of(
     if isinstance(program, Recipe):
         messages = link_of(view, candidates.members)
         program = program if messages.gradients else as_trained(program, candidates.members)
-    ties = program.alike(candidates.first)
-    return Client(messages, program, candidates, prior, ties, order, defence_of(view))
+    return Client(messages, program, candidates, prior, order, defence_of(view))
 
 
 def as_trained(recipe: Recipe, members: int) -> Recipe:

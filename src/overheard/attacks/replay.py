@@ -25,7 +25,8 @@ from overheard.decoding.measurement import NORMAL_MEDIAN, NUMBERS
 from overheard.decoding.noise import whitening
 from overheard.decoding.posterior import descended
 from overheard.decoding.ties import group_means
-from overheard.programs.linearise import Trajectory, trajectory
+from overheard.programs.linearise import Mixing, Trajectory
+from overheard.programs.networks import network
 from overheard.programs.rules import is_linear
 
 Array = NDArray[np.float64]
@@ -105,14 +106,17 @@ class Replay:
     ) -> None:
         self.options, self.prior, self.candidates = options, client.prior, client.encoded
         link, recipe = client.messages, client.recipe
-        self.at = trajectory(recipe, link.sent[0], self.candidates, order)
+        kind = Mixing if network(recipe).mixes else Trajectory
+        self.at = kind(recipe, link.sent[0], self.candidates, order)
         self.straight = is_linear(recipe)
         self.ties = _told_apart(client.ties, self.at.batches)
         several = np.flatnonzero(np.bincount(self.ties) > 1)
         self.alike = [np.flatnonzero(self.ties == group) for group in several]
         self.rng = np.random.default_rng(0)
         some = self.candidates.drawn(self.prior, options.watched, self.rng)
-        self.which = _telling(self.at, some, options.equations)
+        unknowns = self.candidates.unknowns
+        most = max(options.equations * unknowns, NUMBERS // unknowns)
+        self.which = self.at.telling(self.at.trained(some).parts, most)
         self.place = np.spacing(np.abs(link.returned[0, self.which])).astype(np.float64)
         self.returned = link.returned[0, self.which].astype(np.float64)
         self.values = self.prior.shape[1]
@@ -122,7 +126,7 @@ class Replay:
         belief, clients, stale, few = self.prior, self.options.fewest, 0, False
         best, least = self._hard(belief), np.inf
         while stale < self.options.stale:
-            found = self._posterior(belief, clients)
+            found = self._solved(*self._measured(belief, clients))  # one robust Gauss-Newton step
             tried = self._hard(found)[None]
             sure = _doubted(found) < self.options.doubted and stale > 0
             if sure:
@@ -223,10 +227,6 @@ class Replay:
         tails = self.options.tails
         weight = np.sqrt(tails + 1) / np.hypot(np.sqrt(tails) * middle, residual)
         return white(columns) * weight, residual * weight, mean
-
-    def _posterior(self, belief: Array, clients: int) -> Array:
-        """Probabilities by one robust Gauss-Newton step."""
-        return self._solved(*self._measured(belief, clients))
 
     def _solved(self, columns: Single, residual: Single, mean: Array) -> Array:
         """A Gaussian solve with the prior's moments, in which each record's own is then replaced by
@@ -376,10 +376,3 @@ def _inverse(gram: Array) -> Array:
 def _agrees(apart: Array, options: ReplayOptions) -> bool:
     """Is that rounding, nearly everywhere?"""
     return bool(len(apart)) and float((apart <= options.proven).mean()) >= options.nearly_all
-
-
-def _telling(at: Trajectory, clients: Choice, equations: int) -> Choice:
-    """The coordinates in which the candidates of some records differ most, of clients (S, n)."""
-    values, n, _ = at.candidates.inputs.shape
-    unknowns = n * (values - 1)
-    return at.telling(at.trained(clients).parts, max(equations * unknowns, NUMBERS // unknowns))

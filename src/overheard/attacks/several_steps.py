@@ -86,16 +86,15 @@ def decode_training(
         notes: dict[str, float | int | str] = {"rounds_used": 1}
         unknowns = client.candidates.unknowns
         return Posterior(client.prior, 0.0, 0, unknowns, 0, False, "prior", UNSOLVED, notes)
-    few, found = _with(client, options.fewest, rng, options)
+    whole, (client, found) = client, _with(client, options.fewest, rng, options)
     if not found.settled:
-        proven = replayed(client, guess=True)
+        proven = replayed(whole, guess=True)
         if proven is not None:
             return proven
     everybody = bool(client.candidates.present.all())
     vague = float(found.notes["simulated_accuracy"]) < options.clear
-    if vague and not (found.flag and everybody) and len(client.messages) > len(few.messages):
-        few, found = _with(client, options.most, rng, options)
-    client = few
+    if vague and not (found.flag and everybody) and len(whole.messages) > len(client.messages):
+        client, found = _with(whole, options.most, rng, options)
     if float(found.notes["misfit"]) > options.far_off and not client.messages.noise_sd:
         sd = _unexplained(client, rng, options)
         noisy = client.hearing(replace(client.messages, noise_sd=sd))
@@ -340,10 +339,9 @@ class _Tried:
         """May positions be decoded along: are there equations for them, and is it done in
         seconds?"""
         n, values = self.client.prior.shape
-        if states.positions == 1:
-            return True
         operations = len(self.client.messages) * float(n * (values - 1 + states.sized)) ** 3
-        return self.client.recipe.model.size >= n and operations <= self.options.operations
+        few = operations <= self.options.operations and self.client.recipe.model.size >= n
+        return few or states.positions == 1
 
     def linearised(
         self, belief: Array, ways: Sequence[States]

@@ -92,8 +92,8 @@ class SumDecode:
             posterior, ties = self._networks(view, sums, owner, candidates, prior, rng)
         else:
             whole, observed = program.summed(len(names)), sums.as_messages()
-            ties = whole.alike(candidates.first)
-            posterior = decode_client(Client(observed, whole, candidates, prior, ties), rng)
+            client = Client(observed, whole, candidates, prior)
+            posterior, ties = decode_client(client, rng), client.ties
         mine = owner == names.index(view.client)
         own = replace(posterior, probabilities=posterior.probabilities[mine])
         return answer(view, own, ties[mine])

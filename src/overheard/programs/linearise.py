@@ -104,11 +104,6 @@ class Encoded:
     def unknowns(self) -> int:
         return (len(self.labels) - 1) * self.records
 
-    def as_sent(self, dtype: Any) -> Encoded:
-        """The same in the precision in which clients train."""
-        inputs, labels = (part.astype(dtype, copy=False) for part in (self.inputs, self.labels))
-        return replace(self, inputs=inputs, labels=labels)
-
     def drawn(self, belief: Array, count: int, rng: np.random.Generator) -> Indices:
         """Candidates (count, n) of every record, drawn from the belief (n, K)."""
         if self.present.all():
@@ -132,8 +127,8 @@ class Encoded:
         rows = self.rows(chosen)
         picked = np.take_along_axis(chosen, rows, axis=1)
         sizes = np.full(len(chosen), self.members, dtype=np.int64)
-        here = self.as_sent(dtype)
-        return Shards(here.inputs[picked, rows], here.labels[picked, rows], sizes)
+        inputs, labels = (part.astype(dtype)[picked, rows] for part in (self.inputs, self.labels))
+        return Shards(inputs, labels, sizes)
 
 
 def _drawn(belief: Array, count: int, rng: np.random.Generator) -> Indices:
@@ -206,7 +201,7 @@ class Trajectory:
         order: Indices | None = None,
         options: LinearOptions = DEFAULT,
     ) -> None:
-        self.recipe, self.sent, self.candidates = recipe, sent, candidates.as_sent(sent.dtype)
+        self.recipe, self.sent, self.candidates = recipe, sent, candidates
         self.order, self.options, self.net = order, options, network(recipe)
         self.batches = [np.arange(candidates.records)]
         self.groups = segments(recipe, candidates.members, options)
@@ -332,13 +327,6 @@ class Mixing(Trajectory):
                 swapped = np.where(np.arange(n) == i, others[:, None], now)
                 made[at, others] += (self.ends(swapped)[:, which] - end) / len(parts)
         return made.astype(np.float32)
-
-
-def trajectory(
-    recipe: Recipe, sent: Wire, candidates: Encoded, order: Indices | None
-) -> Trajectory:
-    """The training of a client that was sent this model."""
-    return (Mixing if network(recipe).mixes else Trajectory)(recipe, sent, candidates, order)
 
 
 def responses(recipe: Recipe, sent: Wire, slopes: Wire) -> Array:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from overheard.errors import FixConfig, FixRecording
-from overheard.programs.records import Encoding, Records, Scale, Spec, Value, encode, scaled
+from overheard.programs.records import Encoding, Records, Scale, Spec, Value, scaled
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parameters, in the order of the flat vector."""
@@ -385,13 +385,6 @@ class Recipe(LocalUpdate):
     def columns(self) -> tuple[str, ...]:
         """The columns that the network and its loss look at."""
         return (*self.encoding.columns(), self.target.column)
-
-    def alike(self, records: Records) -> NDArray[np.intp]:
-        """A number per record, equal where the network sees the same input and label."""
-        from overheard.decoding.ties import same_rows  # scipy: who only reads a recipe does without
-
-        labels = self.target.encode_values(records[self.target.column])
-        return same_rows(np.column_stack([encode(self.encoding, records), labels]))
 
     @property
     def full_batch(self) -> bool:

@@ -253,14 +253,15 @@ def encode_each(
 
 def scaled(values: NDArray[Any], shift: float, scale: float, column: str) -> NDArray[np.float64]:
     """``(values - shift) / scale``, refused where solvers could not square and sum it."""
+    numbers = values.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        made = np.asarray((values.astype(np.float64) - shift) / scale)
+        made = np.asarray((numbers - shift) / scale)
     largest = float(np.abs(made).max(initial=0.0))
-    if not np.isfinite(values.astype(np.float64)).all():
-        raise FixData(
-            f"column {column!r} has a value that is not finite; impute it or drop the row"
-        )
     if not largest <= LARGEST:
+        if not np.isfinite(numbers).all():
+            raise FixData(
+                f"column {column!r} has a value that is not finite; impute it or drop the row"
+            )
         raise FixData(
             f"column {column!r} becomes {largest:.3g} with shift {shift:g} and scale {scale:g}, "
             f"beyond {LARGEST:g}; these are not the scales of its values: correct them"
