@@ -105,7 +105,8 @@ def remarks(found: Found) -> list[str]:
     best, checked = found.ranking[0], [r for r in found.fits if r.outcome != "cannot be checked"]
     said = [f"Found by replaying the clients' records: {best.words}."]
     if best.whole.clients:
-        said.append("Who is who was found by replay, too: see [clients].")
+        how = "found by replay, too" if found.explained else "guessed, as nothing fits"
+        said.append(f"Who is who was {how}: see [clients].")
     if found.explained:
         said.append(f"The messages of {len(checked)} clients are what their records lead to so.")
     elif found.unfit:

@@ -91,7 +91,8 @@ class Options:
 
     ``clients`` whose messages are looked at, of all sizes, and ``rounds`` of each, evenly spread.
     ``held_out``: shares of its records that a client may have held out.
-    ``batches`` (None: all records at once) and ``epochs``: those that are tried. ``work``:
+    ``batches`` (None: all records at once; 1: of linear models alone, as scikit-learn has them)
+    and ``epochs``: those that are tried. ``work``:
     multiplications that a recipe may take in an early stage, a tenth of a second; the last may take
     20 times as many. ``structures``: how many are tried with every training. ``stages``: random
     orders that are replayed in each stage, and the recipes that go on to the next. ``near``:
@@ -103,7 +104,7 @@ class Options:
     clients: int = 3
     rounds: int = 6
     held_out: tuple[float, ...] = (0.2, 0.1, 0.25, 0.3, 0.15, 0.05, 0.5)
-    batches: tuple[int | None, ...] = (16, 32, 64, None)
+    batches: tuple[int | None, ...] = (1, 16, 32, 64, None)
     epochs: tuple[int, ...] = (1, 2, 3, 5, 10)
     work: float = 3e9
     structures: int = 4
@@ -240,9 +241,14 @@ def fit_rate(one: Explanation, seen: Messages, times: int, close: float = 1e-3) 
     return replace(tried, residual=float(((made - target) ** 2).sum()) / len(target))
 
 
-def weighed(one: Explanation, seen: Messages, times: int, coordinates: int = 128) -> Explanation:
+def weighed(
+    one: Explanation, seen: Messages, times: int, coordinates: int = 128,
+    errors: tuple[float, ...] = (0.0, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2),
+) -> Explanation:  # fmt: skip
     """With its evidence, at the rate nearby that has most. coordinates: of a message that are
-    weighed, the same of every recipe; where orders are random a covariance of more is not known."""
+    weighed, the same of every recipe; where orders are random a covariance of more is not known.
+    errors: of a description, in parts of the messages' squares, beside what random orders leave:
+    the one that suits best counts, so that a small one does not leave the field to others."""
     moving = np.flatnonzero((seen.updates != 0).any(axis=0))
     if len(moving) > coordinates:  # any: those that moved far did so by chance, too
         moving = np.random.default_rng(0).permutation(moving)[: coordinates // 2]
@@ -250,24 +256,29 @@ def weighed(one: Explanation, seen: Messages, times: int, coordinates: int = 128
     mean, updates = many.mean(axis=1), seen.updates[:, moving]
     away, own = many - mean[:, None], seen.rounded[:, moving] ** 2 + _TINY
     covariance = np.swapaxes(away, 1, 2) @ away
-    if alone:  # an error that all messages share in parts of their length
-        lengths = (updates**2).mean(axis=1, keepdims=True).clip(_TINY)
-        own += lengths * np.mean((updates - mean) ** 2 / lengths)
-    else:  # of fewer replays than coordinates much of the covariance is not known
-        shrunk = times ** (-1.0 if times <= len(moving) else -2.0)
+    # an error that all messages share in parts of their length: what is left, or what suits best
+    lengths = (updates**2).mean(axis=1, keepdims=True).clip(_TINY)
+    shared: tuple[float, ...] = (float(np.mean((updates - mean) ** 2 / lengths)),)
+    if not alone:  # of fewer replays than coordinates much of the covariance is not known
+        shrunk, shared = times ** (-1.0 if times <= len(moving) else -2.0), errors
         covariance *= (1 + 1 / times) / (times - 1)
         own += shrunk * np.einsum("mpp->mp", covariance)
         covariance *= 1 - shrunk
-    root = np.linalg.cholesky(covariance + own[..., None] * np.eye(len(moving)))
-    # how far messages are from the mean, all directions alike; and what they answer to a rate that
-    # is a little larger, which is a little more of themselves
-    gap, more = np.moveaxis(np.linalg.solve(root, np.stack([updates - mean, mean], axis=2)), 2, 0)
-    off = float((gap * more).sum() / max((more**2).sum(), _TINY))
+
+    def density(error: float) -> tuple[Array, float]:
+        """Of the messages with such an error: Student's, with 10 degrees of freedom and this
+        covariance; and by how much more of themselves they answer to the rate."""
+        variance = (own + error * lengths)[..., None] * np.eye(len(moving))
+        root = np.linalg.cholesky(covariance + variance)
+        both = np.linalg.solve(root, np.stack([updates - mean, mean], axis=2))
+        gap, more = both[..., 0], both[..., 1]
+        off = float((gap * more).sum() / max((more**2).sum(), _TINY))
+        tails = (10 + len(moving)) / 2 * np.log1p(((gap - off * more) ** 2).sum(axis=-1) / 8)
+        return -tails - np.log(np.einsum("mpp->mp", root)).sum(axis=1), off
+
+    found, off = max(map(density, shared), key=lambda one: float(one[0].sum()))
     rate = one.program.learning_rate * float(np.exp(np.clip(off, -0.3, 0.3)))
-    # Student's distribution of 10 degrees of freedom with this covariance
-    tails = (10 + len(moving)) / 2 * np.log1p(((gap - off * more) ** 2).sum(axis=-1) / 8)
-    density = -tails - np.log(np.einsum("mpp->mp", root)).sum(axis=1)
-    return replace(one.at(rate), messages=density, errors=len(moving) * alone)
+    return replace(one.at(rate), messages=found, errors=len(moving) * alone)
 
 
 def paired(ways: Iterable[Explanation], off: Callable[[Explanation], Array]) -> Pairs:
@@ -317,7 +328,8 @@ def search(
     rows = spread(len(seen.sent), int(np.clip(room / (4 * max(options.epochs)), 1, 6)))
     few = Messages(*(part[rows] for part in seen))
     epochs = [e for e in options.epochs if e <= max(1, room / (4 * len(few.sent)))]
-    batches = [b for b in options.batches if b is None or b < max(sizes)]
+    least = 1 if every[0].program.model.linear else 2
+    batches = [b for b in options.batches if b is None or least <= b < max(sizes)]
     optimisers = [*OPTIMISERS.values()]
     if every[0].program.sends_gradient:
         optimisers, batches, epochs = [Sgd()], [None], [1]
