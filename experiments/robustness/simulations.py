@@ -129,7 +129,7 @@ def _difference(n: int, before: float, after: float) -> Callable[[Rng], bool]:
     def draw(rng: Rng) -> bool:
         hits = [(rng.random(n) < p).astype(np.float64) for p in (before, after)]
         leaks = [np.array([(h.mean(), *share_interval(h))]) for h in hits]
-        _, low, high = mean_change(*leaks, np.array([n]), 0.95)
+        _, low, high = mean_change(leaks[0], leaks[1], np.array([float(n)]), 0.95)
         return bool(low <= after - before <= high)
 
     return draw

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from overheard.data.dataset import together
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import Plan, plan
-from overheard.federation.secrets import together
 from overheard.federation.simulate import (
     CHUNK,
     client_shards,

@@ -68,7 +68,6 @@ def test_a_setting_at_which_the_decoder_failed_is_not_recommended() -> None:
     [
         ([row(metric="f1", question="property", lift=None)], "holds what there is$"),
         ([row(error="FixConfig: diverged", metric=None)], "a cell failed with FixConfig: diverged"),
-        ([row(metric=None)], "no finished cell"),
     ],
 )
 def test_where_there_is_nothing_to_draw_it_says_why(
