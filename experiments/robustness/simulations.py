@@ -128,8 +128,8 @@ def _difference(n: int, before: float, after: float) -> Callable[[Rng], bool]:
 
     def draw(rng: Rng) -> bool:
         hits = [(rng.random(n) < p).astype(np.float64) for p in (before, after)]
-        one, other = (np.array([(h.mean(), *share_interval(h))]) for h in hits)
-        _, low, high = mean_change(one, other, np.array([n]), 0.95)
+        leaks = [np.array([(h.mean(), *share_interval(h))]) for h in hits]
+        _, low, high = mean_change(leaks[0], leaks[1], np.array([float(n)]), 0.95)
         return bool(low <= after - before <= high)
 
     return draw
@@ -404,6 +404,7 @@ EXPERIMENTS = (
 PROMISES = (
     Promise(
         "robustness-simulations",
-        "Intervals contain the truth as often as they say; p-values are uniform",
+        "**Intervals contain the truth as often as they say**, p-values are uniform, "
+        "probabilities are calibrated",
     ),
 )
