@@ -100,7 +100,8 @@ def growth_table() -> str:
             for name, most in expected.items()
         ]
         most = max(v["peak_mb"] for v in here) / 1024
-        peak = f"{most:.2f} GB ({'≤' if most <= curve.peak else '**not** ≤'} {curve.peak:g})"
+        bound = f" ({'≤' if most <= curve.peak else '**not** ≤'} {curve.peak:g})"
+        peak = f"{most:.2f} GB{bound if curve.peak else ''}"
         rows.append([curve.what, f"{curve.axis}, {sizes[0]:,} to {sizes[-1]:,}", *told, peak])
     return table(["what", "against", "time", "memory", "peak"], rows)
 

@@ -113,7 +113,7 @@ class Comparison:
 @dataclass(frozen=True)
 class Growth:
     """Time and memory of our work against one size; ``time`` and ``memory`` are the greatest
-    exponents expected. ``peak``: the most memory that the last point may take, in GB."""
+    exponents expected. ``peak``: the most memory that it may take, in GB; 0: no bound."""
 
     name: str
     what: str
@@ -122,7 +122,7 @@ class Growth:
     prepare: Prepare
     time: float
     memory: float
-    peak: float = 4.0
+    peak: float = 0.0
 
 
 # ------------------------------------------------------------------------- in the process measured

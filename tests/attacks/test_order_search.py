@@ -89,9 +89,3 @@ def test_one_of_these_seeds(federate: Federate) -> None:
     assert str(guess.diagnostics["order_guessed"]).startswith("seed 77777:")
     others = view.knowing(BatchOrder((5, 6, 7, 8, 9)))
     assert "order_guessed" not in launch(MaxEntropy(), others, 0).diagnostics
-
-
-@pytest.mark.parametrize("wrong", [(), (-1,), (2**32,)], ids=str)
-def test_what_is_no_batch_order(wrong: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"^seeds"):
-        BatchOrder.of({"seeds": wrong}, None)  # type: ignore[arg-type]
