@@ -111,9 +111,9 @@ TABLES = {"attacks": attack_table, "questions": question_table, "demo": demo_tab
 # ----------------------------------------------------------------------------------- the demo anew
 
 SHOTS = (
-    ("report-light.png", (1240, 1000), "light", "header"),
+    ("report-light.png", (1240, 1000), "light", "#first"),
     ("report-sure.png", (1240, 760), "light", "#sure"),
-    ("report-phone-dark.png", (390, 844), "dark", "header"),
+    ("report-phone-dark.png", (390, 844), "dark", "#first"),
 )
 """File, size, colours, and what stands at the top."""
 
@@ -175,6 +175,7 @@ def photograph() -> None:
                 color_scheme="dark" if colours == "dark" else "light",
             )
             page.goto(file.as_uri())
+            page.evaluate("document.querySelectorAll('.annex').forEach(d => d.open = true)")
             page.evaluate(f"document.querySelector({start!r}).scrollIntoView()")
             image = Image.open(io.BytesIO(page.screenshot(animations="disabled")))
             image.convert("RGB").quantize(64).save(ASSETS / name, optimize=True)

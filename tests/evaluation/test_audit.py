@@ -42,7 +42,7 @@ QUICK = tuple(
 def without_seconds(record):
     """All that an audit says, the measured seconds aside."""
     content = record.model_dump(mode="json")
-    for found in (*content["findings"], *content["pooled"], *content["curves"]):
+    for found in (f for kind in ("findings", "pooled", "curves", "ladder") for f in content[kind]):
         del found["seconds"]
     return content
 
@@ -164,7 +164,7 @@ def test_an_attack_with_settings_of_its_own(federate: Any) -> None:
 def test_the_command_and_the_function_agree(federate: Any, tmp_path: Any, workplace: Any) -> None:
     recording = federate(rounds=4, participation=1.0)
     names = ["max_entropy", "majority"]
-    options = AuditOptions(rounds=True)
+    options = AuditOptions(rounds=True, ladder="brief")
     made = overheard.audit(recording, EAVESDROPPER, names, ["0"], ["s"], options)
     words = [word for name in names for word in ("--attack", name)]
     words += ["--client", "0", "--target", "s", "--out", str(tmp_path / "audit")]
@@ -174,6 +174,8 @@ def test_the_command_and_the_function_agree(federate: Any, tmp_path: Any, workpl
     assert made.findings
     assert made.curves
     assert made.replays
+    assert {one.rung for one in made.ladder} == {"colleague", "half"}  # schema takes minutes
+    assert [s.question for s in made.secrets] == ["attribute"]
     assert without_seconds(written) == without_seconds(made)
 
 
