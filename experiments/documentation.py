@@ -155,9 +155,9 @@ TABLES = {"demo": demo_table, "configuration": configuration}
 # ----------------------------------------------------------------------------------- the demo anew
 
 SHOTS = (
-    ("report-light.png", (1240, 1000), "light", "header"),
+    ("report-light.png", (1240, 1000), "light", "#first"),
     ("report-sure.png", (1240, 760), "light", "#sure"),
-    ("report-phone-dark.png", (390, 844), "dark", "header"),
+    ("report-phone-dark.png", (390, 844), "dark", "#first"),
 )
 """File, size, colours, and what stands at the top."""
 
@@ -219,6 +219,7 @@ def photograph() -> None:
                 color_scheme="dark" if colours == "dark" else "light",
             )
             page.goto(file.as_uri())
+            page.evaluate("document.querySelectorAll('.annex').forEach(d => d.open = true)")
             page.evaluate(f"document.querySelector({start!r}).scrollIntoView()")
             image = Image.open(io.BytesIO(page.screenshot(animations="disabled")))
             image.convert("RGB").quantize(64).save(ASSETS / name, optimize=True)

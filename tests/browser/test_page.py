@@ -131,7 +131,7 @@ def test_hovering_says_what_a_mark_is(visit: Callable[..., Any]) -> None:
     mark.scroll_into_view_if_needed()
     mark.hover()
     words = page.locator(".tip").inner_text()
-    for part in ("site", "max_entropy", "commonest value", "imputation"):
+    for part in ("site", "max_entropy", "majority baseline", "imputation"):
         assert part in words
     page.mouse.move(2, 2)
     assert page.locator(".tip").is_hidden()

@@ -135,7 +135,7 @@ def test_an_attack_with_settings_of_its_own(federate: Any) -> None:
 def test_the_command_and_the_function_agree(federate: Any, tmp_path: Any, workplace: Any) -> None:
     recording = federate(rounds=4, participation=1.0)
     names = ["max_entropy", "majority"]
-    options = AuditOptions(rounds=True)
+    options = AuditOptions(rounds=True, ladder="brief")
     made = overheard.audit(recording, EAVESDROPPER, names, ["0"], ["s"], options)
     words = [word for name in names for word in ("--attack", name)]
     words += ["--client", "0", "--target", "s", "--out", str(tmp_path / "audit")]
@@ -144,6 +144,8 @@ def test_the_command_and_the_function_agree(federate: Any, tmp_path: Any, workpl
     assert made.findings
     assert made.curves
     assert made.replays
+    assert {one.rung for one in made.ladder} == {"colleague", "half"}  # schema takes minutes
+    assert [s.question for s in made.secrets] == ["attribute"]
     assert without_seconds(written.to_json()) == without_seconds(made.to_json())
 
 

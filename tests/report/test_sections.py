@@ -127,7 +127,7 @@ def test_accuracy_by_rounds(told: Audit) -> None:
     assert [h.rounds for h in one.line] == [1, 2, 20]
     assert one.guesses["majority"] == "51.0%"
     page = render(told)
-    assert "How long one must listen" in words_of(page)
+    assert "How many rounds one must observe" in words_of(page)
     assert "76.0% (73.0–79.0)" in words_in(page, "how")
     heights = [float(y) for y in re.findall(r'<svg x="[^"]+" y="([0-9.]+)"><path[^>]*class="mark"',
                                             str(one.figure))]  # fmt: skip

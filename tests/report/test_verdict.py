@@ -66,8 +66,8 @@ def test_the_headline_of_the_demo(audit: Audit) -> None:
     sentences = headline(audit)
     assert len(sentences) == 5
     assert (
-        "An eavesdropper learns `black` for 76% (73–79) of site 6's 1,049 records; always guessing "
-        "the commonest value gets 51%, imputation without listening 58%."
+        "An eavesdropper learns `black` for 76% (73–79) of site 6's 1,049 records; the majority "
+        "baseline gets 51%, the imputation baseline 58%."
     ) in sentences
     assert (
         "An eavesdropper rebuilds site 1's own model: the copy's loss on the client's 939 records "
@@ -101,7 +101,7 @@ def test_the_rule_for_shares(
     changes |= {"p_value": share_p_value(round(0.65 * n), n, guess, None)}
     found = verdict_of(audit, one(audit, "max_entropy", "site 1", "female", **changes))
     assert found.level == level
-    assert ("commonest" in found.text) == (majority is not None)
+    assert ("majority" in found.text) == (majority is not None)
     assert ("imputation" in found.text) == (imputation is not None)
     assert found.text.startswith("Nothing suggests") == (level == NO_SIGN)
 
@@ -134,7 +134,7 @@ def test_a_guess_without_listening_is_never_the_verdict(audit: Audit) -> None:
     assert found.level == NO_SIGN
     found = verdict_of(audit, guess)
     assert found.level == NOT_MEASURED
-    assert "nothing that listens" in found.text
+    assert "only baselines" in found.text
 
 
 def test_what_was_only_skipped_or_failed_is_not_measured(audit: Audit) -> None:
@@ -280,15 +280,15 @@ HIDDEN = Replay(client="d", outcome="cannot be checked", reason="single updates 
 @pytest.mark.parametrize(
     ("replays", "words"),
     [
-        ((FITS, FITS), ["2 of 2 clients", "less than 0.0001% of an update (4 messages compared)"]),
-        ((NEAR,), ["as closely as chance"]),
-        ((FITS, NEAR), ["or as closely as chance"]),
+        ((FITS, FITS), ["2 of 2 clients", "(relative error 1e-07; 4 messages"]),
+        ((NEAR,), ["as closely as random"]),
+        ((FITS, NEAR), ["or as closely as random"]),
         ((FITS, STRANGE, HIDDEN), [
-            "1 of 3 clients did not train as declared", "says nothing",
-            "c (off by 50% of its update in round 0, where chance leaves replays up to 2.0%",
+            "failed for 1 of 3 clients", "is no measurement",
+            "c (off by 50% of its update in round 0, where replays differ by up to 2.0%",
             "1 could not be checked (single updates are hidden)."]),
-        ((HIDDEN, HIDDEN), ["cannot be checked (single"]),
-        ((), ["was not checked"]),
+        ((HIDDEN, HIDDEN), ["cannot be done (single"]),
+        ((), ["not done"]),
     ],
 )  # fmt: skip
 def test_every_outcome_in_words(
@@ -302,10 +302,10 @@ def test_it_stands_in_the_section_of_the_verdict(audit: Audit) -> None:
     hostile = STRANGE.model_copy(update={"client": "<b>c</b>"})
     checked = audit.model_copy(update={"replays": (FITS, hostile)})
     page = render(checked)
-    assert "1 of 2 clients did not train as declared" in section(page, "verdict")
+    assert "Replay check failed for 1 of 2 clients" in section(page, "verdict")
     assert "<dt>&lt;b&gt;c&lt;/b&gt;</dt><dd>does not fit: off by 50%" in section(page, "verdict")
-    verdict = render_markdown(checked).split("## Verdict")[1].split("\n## ")[0]
-    assert "1 of 2 clients did not train as declared" in verdict
+    verdict = render_markdown(checked).split("## Verdict by secret")[1].split("\n## ")[0]
+    assert "Replay check failed for 1 of 2 clients" in verdict
     told = digest(checked)["replayed"]
     assert told["sentence"] == replay_words(checked)
     assert told["clients"] == {"a": "fits", "<b>c</b>": "does not fit"}
@@ -315,5 +315,5 @@ def test_the_terminal_says_it_and_warns(audit: Audit, capsys: pytest.CaptureFixt
     for replay in (FITS, STRANGE):
         command.summary(audit.model_copy(update={"replays": (replay,)}))
     said = capsys.readouterr()
-    assert "1 of 1 client returned" in " ".join(said.out.split())
-    assert "1 of 1 client did not train as declared" in said.err
+    assert "passed for 1 of 1 client" in " ".join(said.out.split())
+    assert "failed for 1 of 1 client" in said.err

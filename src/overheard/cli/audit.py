@@ -208,7 +208,7 @@ def summary(record: overheard.Audit, title: str = "") -> None:
         lift = words.points(row.lift) if row.measure.share else words.number(row.measure, row.lift)
         secret = row.attribute or row.question
         rows.append((secret, row.attack, measured, words.together(row), *others, lift))
-    numbers = ["measured (95% interval)", "of", "commonest value", "imputation", "lift"]
+    numbers = ["measured (95% interval)", "of", "majority baseline", "imputation baseline", "lift"]
     usual = f"what the {record.run.threat} learns, all clients together"
     terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
     terminal.say(*(f"- {line}" for line in (*headline(record), *record.notes)))

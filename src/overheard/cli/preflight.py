@@ -30,7 +30,7 @@ def preflight(
     ] = 0.0,
     rounds: Annotated[
         int | None,
-        Option(help="Rounds that are listened to.", min=1, show_default="the config's"),
+        Option(help="Rounds that are observed.", min=1, show_default="the config's"),
     ] = None,
     target: Annotated[
         list[str], Option(help="Secret to ask about (repeat); default: all that the audit asks.")

@@ -99,7 +99,8 @@ def _topics(audit: Audit) -> list[Topic]:
     for skip in (*audit.skipped, *audit.failed):
         info = infos.get(skip.attack)
         key = (info.question if info else skip.attack, skip.attribute)
-        if key not in measured and (info is None or info.listens):
+        # a rung or a number of rounds that could not be asked is no question of its own
+        if not skip.doing and key not in measured and (info is None or info.listens):
             seen.append(Topic(*key, SKIPPED))
     return sorted(dict.fromkeys(seen), key=lambda t: t.skipped)
 

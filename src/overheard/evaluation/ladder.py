@@ -232,9 +232,10 @@ def _lower(top: Finding, asked: Asked) -> Iterator[Scored | Failed | Skipped]:
     brief = options.ladder == "brief"
     for rung in RUNGS[1:] if not brief else [r for r in RUNGS if r.name in BRIEF]:
         if brief and rung.columns != "all" and top.n > options.brief_records:
-            reason = f"as {rung.name}: would take minutes; --ladder asks it of every client"
+            doing = f"as {rung.name}"
+            reason = f"{doing}: would take minutes; --ladder asks it of every client"
             about = {"attack": PartialDecode.name, "client": client, "attribute": top.attribute}
-            yield Skipped(**about, reason=reason)  # type: ignore[arg-type]
+            yield Skipped(**about, reason=reason, doing=doing)  # type: ignore[arg-type]
             continue
         this = (rung, asked.recording, asked.threat, target, client)
         case = partial(case_on, *this, options.demographics, options.seed)

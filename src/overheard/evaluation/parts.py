@@ -149,7 +149,8 @@ class Asked:
             return attempt(run, *about, doing)
         except NOT_RUN as error:
             reason = f"{doing}: {error}" if doing else str(error)
-            return Skipped(attack=about[0], client=about[1], attribute=about[2], reason=reason)
+            who = {"attack": about[0], "client": about[1], "attribute": about[2]}
+            return Skipped(**who, reason=reason, doing=doing)  # type: ignore[arg-type]
 
     def target_of(self, found: Finding) -> Target:
         """What a finding is about."""

@@ -252,12 +252,14 @@ class Finding(Part):
 
 
 class _Unanswered(Part):
-    """An attack of which there is no answer about a client, and why."""
+    """An attack of which there is no answer about a client, and why; ``doing``: which part of the
+    audit it was, where not the audit of the whole recording."""
 
     attack: str
     client: str
     attribute: str | None = None
     reason: str
+    doing: str = ""
 
 
 class Skipped(_Unanswered):
@@ -267,12 +269,11 @@ class Skipped(_Unanswered):
 class Failed(_Unanswered):
     """An attack that ended in an error of its own on a client: its answer is missing.
 
-    ``error`` is the error's class, ``doing`` which part of the audit it was, where not the audit
-    of the whole recording; the reason has both, the error's first line and where it was raised.
+    ``error`` is the error's class; the reason has it and ``doing``, the error's first line and
+    where it was raised.
     """
 
     error: str
-    doing: str = ""
 
 
 class Replay(Part):

@@ -13,10 +13,10 @@ from functools import cached_property
 
 from overheard.evaluation.decision import EXPOSED, NOT_MEASURED
 from overheard.evaluation.policy import SAME_MESSAGES, USUAL, Decision, Known, known, unasked
-from overheard.evaluation.record import Audit, Finding, Secret, pooled_rate
+from overheard.evaluation.record import Audit, Finding, Secret
 from overheard.foreign.shown import visible
 from overheard.questions.question import grouped
-from overheard.report import advice, words
+from overheard.report import advice, verdict, words
 from overheard.report.advice import Advice, Point
 from overheard.transcript.threat import THREATS
 
@@ -144,29 +144,7 @@ class First:
             "“Exposed” is corrected for multiple testing over all clients, secrets and attacks "
             "(family-wise error at most 5%)."
         )
-        return [*lines, self._replay()]
-
-    def _replay(self) -> str:
-        by = grouped(self.audit.replays, lambda r: r.outcome)
-        fits, of = by.get("fits", []), words.count(len(self.audit.replays), "client")
-        if wrong := by.get("does not fit"):
-            return (
-                f"Replay check failed for {len(wrong):,} of {of}: their updates are not what the "
-                "declared training leads to, so little found there means nothing."
-            )
-        if not fits:
-            return "Replay check: could not be done, so a wrong description would go unnoticed."
-        exact = max((r.off or 0.0 for r in fits), default=0.0)
-        how = f"relative error {exact:.1g}"
-        if any(r.by_chance for r in fits):
-            rate = pooled_rate(fits)
-            how = "as closely as random batch orders or noise allow"
-            if rate is not None and rate.noticed < 100:
-                how += f"; a learning rate off by a factor of {rate.noticed:.3g} would be noticed"
-        return (
-            f"Replay check passed for {len(fits):,} of {of}: declared training reproduces the "
-            f"updates ({how})."
-        )
+        return [*lines, verdict.replay_words(self.audit)]
 
     def advice(self) -> list[Advice]:
         """What to do next: the cheapest change measured or the command that measures it."""

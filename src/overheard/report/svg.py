@@ -214,8 +214,8 @@ def axis(scale: Scale) -> Markup:
 
 _REFERENCES = {"majority": "M-4.5,-6H4.5L0,1Z", "imputation": "M0,-6L4,-2L0,2L-4,-2Z"}
 _GUESSES = {
-    "majority": "always guessing the commonest value",
-    "imputation": "imputation without listening",
+    "majority": "the majority baseline",
+    "imputation": "the imputation baseline",
 }
 
 

@@ -96,7 +96,7 @@ def _no_verdict(audit: Audit, secret: Secret) -> Verdict:
         why = f"every attack on it {how}, for the reasons listed"
     elif found.level == COMPARISON:
         how = "was run to its end" if failed else "was run"
-        why = f"nothing that listens {how}, only guesses to compare with"
+        why = f"no attack on the updates {how}, only baselines"
     else:
         parts = []
         for k, reasons in enumerate(_alike(secret.doubts.values())):
@@ -147,10 +147,10 @@ def _share(found: Finding, about: Sequence[Finding], names: dict[str, str]) -> s
     compared = []
     if found.majority is not None:
         names["majority"] = words.percent(found.majority, digits)
-        compared.append("always guessing the commonest value gets {majority}")
+        compared.append("the majority baseline gets {majority}")
     if found.imputation is not None:
         names["imputation"] = words.percent(found.imputation, digits)
-        compared.append("imputation without listening {imputation}")
+        compared.append("the imputation baseline {imputation}")
     # of a number that was cut into ranges: a note says where they end
     ranges = [f.details["right_is"] for f in about if "right_is" in f.details]
     right = "{share} of {client}{s} {n}"
@@ -159,7 +159,7 @@ def _share(found: Finding, about: Sequence[Finding], names: dict[str, str]) -> s
     close = found.value - (guess or 0) < (SMALL if found.level == EXPOSED else 0)
     if found.level != NO_SIGN and (found.evidence or 0) > 0 and close:
         names["evidence"] = f"{found.evidence:,.1f}"
-        told += "; its probabilities beat both guesses by {evidence} bits over all records"
+        told += "; its probabilities beat both baselines by {evidence} bits over all records"
         told += ", which may be chance" if found.level != EXPOSED else ""
     if found.overconfident:
         names["overconfident"] = found.overconfident
@@ -186,7 +186,7 @@ def _error(found: Finding, about: Sequence[Finding], names: dict[str, str]) -> s
     if found.reference is None:
         return told
     names["guess"] = words.loss(found.reference)
-    return told + "; the best guess without listening by {guess}"
+    return told + "; the best baseline by {guess}"
 
 
 def _own_model(found: Finding, about: Sequence[Finding], names: dict[str, str]) -> str:
@@ -228,42 +228,36 @@ _TELLS: dict[str, Tells] = {"excess_loss": _own_model, "f1": _property}
 
 
 def replay_words(audit: Audit) -> str:
-    """What replaying the clients' own records under the declared recipe showed."""
+    """What replaying the clients' own records under the declared training showed."""
     by = grouped(audit.replays, lambda r: r.outcome)
     unfit, unchecked = by.get("does not fit", []), by.get("cannot be checked", [])
-    fitting, all_ = by.get("fits", []), words.count(len(audit.replays), "client")
-    if not audit.replays:
-        return (
-            "Whether the clients trained as declared was not checked: this audit holds no replay "
-            "of their records."
-        )
+    fits, all_ = by.get("fits", []), words.count(len(audit.replays), "client")
     reasons = words.joined(words.unique(r.reason for r in unchecked), NAMED)
-    if not unfit and not fitting:
+    if not audit.replays:
+        return "Replay check: not done, so a wrong description of the training would go unnoticed."
+    if not unfit and not fits:
         return (
-            f"Whether the clients trained as declared cannot be checked ({reasons}): if they did "
-            "not, what the attacks find is worth little, and nothing here would show it."
+            f"Replay check: cannot be done ({reasons}), so a wrong description of the training "
+            "would go unnoticed, and attacks under one learn little."
         )
     if unfit:
         told = words.joined([f"{r.client} ({r.reason or _off(r)})" for r in unfit], NAMED)
         said = (
-            f"{len(unfit):,} of {all_} did not train as declared: replayed on their own records, "
-            f"the recipe does not lead to what they returned: {told}. Records, encoding, "
-            "optimiser, learning rate, epochs or loss are other than declared, or clients were "
-            "mistaken for each other. Attacks that are told a wrong recipe learn less than they "
-            "could: what they find about these clients is no measurement, little says nothing."
+            f"Replay check failed for {len(unfit):,} of {all_}: declared training does not "
+            f"reproduce the updates: {told}. Records, encoding, optimiser, learning rate, epochs "
+            "or loss differ from the description, or clients are confused. What attacks find "
+            "about these clients is no measurement: under a wrong description they learn little."
         )
     else:
-        exact = [r for r in fitting if not r.by_chance]
-        how = [f"to {words.excess(max(r.off or 0.0 for r in exact))} of an update"] if exact else []
-        if len(exact) < len(fitting):
-            how.append("as closely as chance (random orders, noise) leaves replays to each other")
-        rounds = sum(len(r.rounds) for r in fitting)
+        exact = [r.off or 0.0 for r in fits if not r.by_chance]
+        how = [f"relative error {max(exact):.1g}"] if exact else []
+        how += ["as closely as random batch orders or noise allow"] * (len(exact) < len(fits))
+        messages = words.count(sum(len(r.rounds) for r in fits), "message")
         said = (
-            f"Replayed on their own records under the declared recipe, {len(fitting):,} of {all_} "
-            f"returned what the recipe leads to, {' or '.join(how)} "
-            f"({words.count(rounds, 'message')} compared)."
+            f"Replay check passed for {len(fits):,} of {all_}: declared training reproduces the "
+            f"updates ({' or '.join(how)}; {messages} compared)."
         )
-        if (pooled := pooled_rate(fitting)) is not None:
+        if (pooled := pooled_rate(fits)) is not None:
             rate = f"A learning rate off by a factor of {pooled.noticed:.3g}"
             rate = rate if pooled.noticed < 100 else "No wrong learning rate"
             said += f" {rate} would have been noticed with 95%."
@@ -280,8 +274,8 @@ def replay_lines(audit: Audit) -> list[tuple[str, str]]:
 
 
 def _off(replay: Replay, rounds: str = "") -> str:
-    """off by 3.1% of its update in round 7, where chance leaves replays up to 4% apart"""
+    """off by 3.1% of its update in round 7, where replays differ by up to 4% apart"""
     told = f"off by {words.excess(replay.off or 0.0)} of its update in round {replay.round}"
     if replay.by_chance:
-        told += f", where chance leaves replays up to {words.excess(replay.by_chance)} apart"
+        told += f", where replays differ by up to {words.excess(replay.by_chance)}"
     return f"{told}; {rounds} replayed" if rounds else told
