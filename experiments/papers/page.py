@@ -320,7 +320,7 @@ def page(paper: str) -> str:
         f"# {paper}: {title(paper)}",
         f"**{about['verdict'].strip()}** {state}",
         "In the tables a cell is *paper / theirs here / ours*; a dash is what the paper does not "
-        "print, or what is not measured yet.",
+        "print, or what is not measured yet. What is said of such items was found by earlier code.",
         table(["item", "what it is", "code", "command", "data", "seeds", "verdict"], rows),
     ]
     for item in about["items"]:
@@ -352,7 +352,7 @@ def _section(item: Mapping[str, Any]) -> list[str]:
     ]
     if "rows" in item:
         parts.append(layout(item))
-    elif commits:
+    if commits and (is_drawn(item) or "rows" not in item):
         parts.append(numbers_table(lines(experiment)))
     if is_drawn(item):
         parts.append(f"![{item['name']}]({experiment.name}.svg)")

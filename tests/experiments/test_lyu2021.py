@@ -7,14 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.data import hs3d
 from experiments.papers.lyu2021 import tables
 from experiments.papers.lyu2021.claims import COS
 from experiments.papers.lyu2021.run import Setting, has_twin, measured
 from overheard import parse_config, plan
 from overheard.attacks.attribute import MaxEntropy
-from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, L2Lbfgs
-from overheard.errors import FixData
+from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm
 
 pytestmark = pytest.mark.slow
 SHORT = CosMatching(phases=("pre1",), temperatures=(1.0,), steps=10)
@@ -81,24 +79,6 @@ def test_a_known_prior_of_labels_finds_them_sooner():
     few = replace(SHORT, steps=25)
     unknown, known = (measured(asked, replace(few, label_prior_known=k), 0) for k in (False, True))
     assert known["accuracy of labels"] > unknown["accuracy of labels"]
-
-
-def test_a_refusal_says_why():
-    refused = measured(replace(SMALL, labels_known=False), L2Lbfgs(), 0)
-    assert "needs Labels" in refused["refused"]
-
-
-def test_nucleotides_as_numbers_are_one_input():
-    first = Setting("hs3d", "c007", 50)
-    assert {COS, tables.NEAREST_VALUE} < set(tables.all_methods(first))
-    try:
-        hs3d.load(victim=5)
-    except FixData as error:
-        pytest.skip(str(error))
-    ready = plan(parse_config(first.config(0)))
-    inside = ready.recipe.encoding.inputs_of("c007")
-    assert inside.stop - inside.start == 1
-    assert ready.attributes["c007"].values == (1.0, 2.0, 3.0, 4.0)
 
 
 def test_records_with_a_twin_are_found():

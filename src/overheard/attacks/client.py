@@ -20,12 +20,7 @@ from overheard.programs.linearise import Encoded, encoded
 from overheard.programs.program import Candidates, Program
 from overheard.programs.recipe import Recipe
 from overheard.programs.training import update_noise
-from overheard.transcript.knowledge import (
-    AppliedDefence,
-    BatchOrder,
-    ClientProgram,
-    Messages,
-)
+from overheard.transcript.knowledge import AppliedDefence, BatchOrder, ClientProgram, Messages
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]

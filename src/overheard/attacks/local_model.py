@@ -19,10 +19,7 @@ from overheard.errors import ChooseAnotherAttack, FixConfig
 from overheard.programs.program import Program
 from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import LocalModel, OwnModel
-from overheard.transcript.knowledge import (
-    ClientProgram,
-    Messages,
-)
+from overheard.transcript.knowledge import ClientProgram, Messages
 from overheard.transcript.view import Kinds, View
 
 

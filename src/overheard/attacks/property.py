@@ -23,20 +23,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.decoding.client_sets import (
-    FILTER,
-    Block,
-    Evidence,
-    FilterOptions,
-    Options,
-    Posterior,
-    background,
-    block,
-    common_part,
-    contributions,
-    matched,
-    posterior,
-)
+from overheard.decoding import client_sets
+from overheard.decoding.client_sets import FILTER, FilterOptions, Options, Posterior, matched
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.networks import network
@@ -186,14 +174,16 @@ class Outputs(NamedTuple):
     participation: Array
     lookalike: Array
 
-    def evidence(self, rounds: int, target: int = 0, options: FilterOptions = FILTER) -> Evidence:
+    def evidence(
+        self, rounds: int, target: int = 0, options: FilterOptions = FILTER
+    ) -> client_sets.Evidence:
         """What is known of one target after so many rounds."""
         y, effect, variance, offset, _ = (part[:rounds, target] for part in self[:5])
-        common = common_part(self.auxiliary[:rounds, :, target], options)
+        common = client_sets.common_part(self.auxiliary[:rounds, :, target], options)
         doubt = common + np.diag(np.maximum(1 - np.diag(common), 0))
         doubt = doubt * np.multiply.outer(offset, offset)
         there, lookalike = self.participation[:rounds], float(self.lookalike[0])
-        return Evidence(y, effect, variance, doubt, there, common, lookalike)
+        return client_sets.Evidence(y, effect, variance, doubt, there, common, lookalike)
 
     def size(self, rounds: int, target: int = 0) -> float:
         """The mean effect in the first rounds: how far a holder stands out from one client."""
@@ -203,7 +193,9 @@ class Outputs(NamedTuple):
         """Each client's share of an honest client's contribution along the mean gradient."""
         count, honest = self.participation.sum(axis=1), self.honest[:, 0]
         variance = (count + self.offset[:, 0] ** 2) / honest**2
-        return contributions(count + self.y[:, 0] / honest, variance, self.participation)[0]
+        return client_sets.contributions(
+            count + self.y[:, 0] / honest, variance, self.participation
+        )[0]
 
 
 def outputs(
@@ -220,13 +212,13 @@ def outputs(
     targets, (total, squares) = adversary.targets, adversary.weights
     masks = options.masks if network(adversary.recipe).chance else 1
     repeated = targets and targets.take(np.repeat(np.arange(len(targets)), masks))
-    blocks: dict[int, Block] = {}
+    blocks: dict[int, client_sets.Block] = {}
     filters: Array | None = None
     for turn, one in enumerate(observed):
         theta = adversary.middle(one)
         for b in (turn % options.blocks,) if turn else range(options.blocks):
-            blocks[b] = block(adversary.rows(theta, parts[b], rng))
-        around = background(list(blocks.values()))
+            blocks[b] = client_sets.block(adversary.rows(theta, parts[b], rng))
+        around = client_sets.background(list(blocks.values()))
         differences = around.mean[:, None]
         if repeated is not None:
             each = np.kron(np.eye(len(repeated) // masks), np.ones((masks, 1)) / masks)
@@ -315,7 +307,8 @@ class MatchedFilter:
         after, estimates = 0, dict[int, Posterior]()
         while after < rounds:
             after = min(after + max(self.every, after // 10), rounds)
-            estimates[after] = posterior(seen.evidence(after, target, self.filter), self.sets)
+            evidence = seen.evidence(after, target, self.filter)
+            estimates[after] = client_sets.posterior(evidence, self.sets)
             history[after - 1 :] = estimates[after].probabilities
         return estimates, history
 

@@ -187,16 +187,11 @@ def train_detector(
             weights -= options.rate * (error.astype(x.dtype) @ x)
             intercept -= options.rate * float(error.sum())
     feature, tested, raw = updates[fitted:] @ weights + intercept, has[fitted:], weights / sd
-    with_it, without = feature[tested], feature[~tested]
-    normals = (with_it.mean(), with_it.var(), without.mean(), without.var())
-    last = (*normals, overlap(*normals), float(np.linalg.norm(weights)))
+    parts = (feature[tested], feature[~tested])
+    plus, minus = (NormalDist(f.mean(), max(f.std(), TINY**0.5)) for f in parts)
+    normals = (plus.mean, plus.variance, minus.mean, minus.variance, plus.overlap(minus))
+    last = (*normals, float(np.linalg.norm(weights)))
     return Detector(raw.astype(updates.dtype), intercept - float(mean @ raw), *last)
-
-
-def overlap(mean: float, variance: float, other_mean: float, other_variance: float) -> float:
-    """OVL: the area below both of two normal densities (Figure 2)."""
-    sd, other_sd = np.sqrt(max(variance, TINY)), np.sqrt(max(other_variance, TINY))
-    return NormalDist(mean, sd).overlap(NormalDist(other_mean, other_sd))
 
 
 class Detected(NamedTuple):
@@ -253,9 +248,9 @@ def baseline(observed: Detected, options: Options = DEFAULT) -> Array:
 # --- section 5.2.3: expected features, OLS and REG -----------------------------------------------
 
 
-def ridge(aggregates: Array, participation: Array, weights: Array, penalty: float) -> Array:
+def ridge(aggregates: Array, participation: Array, weights: Any, penalty: float) -> Array:
     """G~ (N,), equation 9: argmin_x sum_r v_r (G_r - A_r x)^2 + lambda |x|^2."""
-    root, clients = np.sqrt(weights), participation.shape[1]
+    root, clients = np.sqrt(weights + 0 * aggregates), participation.shape[1]
     rows = np.vstack([root[:, None] * participation, np.sqrt(penalty) * np.eye(clients)])
     sums = np.append(root * aggregates, np.zeros(clients))
     return np.asarray(np.linalg.lstsq(rows, sums, rcond=None)[0])
@@ -263,8 +258,7 @@ def ridge(aggregates: Array, participation: Array, weights: Array, penalty: floa
 
 def ols(observed: Detected, options: Options = DEFAULT) -> Array:
     """OLS: h(G~_i) (N,) with v = 1 and lambda = 0."""
-    same = np.ones(len(observed.participation))
-    return np.asarray(expit(ridge(observed.aggregates, observed.participation, same, 0.0)))
+    return np.asarray(expit(ridge(observed.aggregates, observed.participation, 1.0, 0.0)))
 
 
 def reg(observed: Detected, options: Options = DEFAULT) -> Array:
@@ -309,9 +303,8 @@ class Losses:
         plus, wide, minus, narrow = (part[:, None] for part in observed.detectors[2:6])
         unit = np.sqrt((wide + narrow) / 2).mean() + TINY
         self.plus, self.minus = plus / unit, minus / unit
-        self.plus_variance, self.minus_variance = (
-            np.maximum(v / unit**2, ROUNDING) for v in (wide, narrow)
-        )
+        variances = (np.maximum(v / unit**2, ROUNDING) for v in (wide, narrow))
+        self.plus_variance, self.minus_variance = variances
         self.there, self.weights = observed.participation > 0, 1 - observed.detectors.overlap
         self.sums, self.goal = observed.aggregates / unit, goal / unit
 

@@ -171,9 +171,7 @@ class SingleRecord:
             raise ChooseAnotherAttack("the formula needs the last layer's bias; there is none")
         sizes = link.weights[np.isfinite(link.weights)]
         if (sizes != 1).any():
-            raise ChooseAnotherAttack(
-                f"the formula is for one record; the client has {sizes.max():g}"
-            )
+            raise ChooseAnotherAttack(f"is for one record; the client has {sizes.max():g}")
         slopes, noises = observed.means[:, -1], observed.noise[:, -1] + np.finfo(np.float64).tiny
         best = int(np.argmax(np.abs(slopes) / noises))
         slope, noise = float(slopes[best]), float(noises[best])
@@ -189,9 +187,5 @@ class SingleRecord:
         # rounding of either gradient moves the features, and with them the prediction
         unsure = observed.noise[best, -last.width : -1] ** 2 + (features * noise) ** 2
         sd = float(np.sqrt(weight**2 @ unsure) / abs(slope) + noise / 2)
-        target = recipe.target
-        return LabelValues(
-            target.decode_values(np.array([label])),
-            np.array([sd * abs(target.scale)]),
-            {"round": int(link.rounds[best])},
-        )
+        value, error = recipe.target.decode_values(np.array([label])), sd * abs(recipe.target.scale)
+        return LabelValues(value, np.array([error]), {"round": int(link.rounds[best])})
