@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from federations import view_of
 
+from experiments.data import SOURCES
 from experiments.papers import page, scoring
 from experiments.papers.driouich2022 import bound
 from experiments.papers.driouich2022 import run as driouich2022
@@ -198,5 +199,5 @@ def test_every_item_of_a_paper_has_its_place():
     assert known == {item["experiment"] for item in items if "experiment" in item}
     for row in page.headlines().splitlines()[2:]:
         assert all(text.strip(" –") for text in row.strip("|").split("|"))
-    data = {name: source for name, source in page.SOURCES.items() if source.files}
+    data = {name: source for name, source in SOURCES.items() if source.files}
     assert all(f"| {name} |" in page.artifact() for name in data if name != "purchase100")
