@@ -37,8 +37,8 @@ OF_METHOD = ("shadows",)
 """Parts of a setting that say how a method was run, and not on what."""
 SHARES = ("accuracy", "F1", "Brier score", "cover", "majority")
 """Measures, or parts of their names, that lie between 0 and 1."""
-NEAR = 0.05
-"""Within this of the paper's mean a table is reproduced."""
+STAND_INS = {"purchase100": "purchase100 (generated)"}
+"""Sources that are not the paper's, as every row says."""
 Key = tuple[str, str, str, str]
 
 
@@ -164,7 +164,8 @@ def squares(item: Mapping[str, Any]) -> list[Square]:
 
 
 def _where(each: Cell) -> tuple[tuple[str, Any], ...]:
-    return tuple((k, v) for k, v in each.setting if k not in (*OVER, *OF_METHOD) and v != "")
+    asked = ((k, v) for k, v in each.setting if k not in (*OVER, *OF_METHOD) and v != "")
+    return tuple((k, STAND_INS.get(str(v), v)) for k, v in asked)
 
 
 def _by_seed(
@@ -202,7 +203,8 @@ def _mean(numbers: Iterable[float | None]) -> str:
 
 
 def verdict(item: Mapping[str, Any]) -> str:
-    """How near theirs is to the paper, and ours to both, and what is missing."""
+    """How near theirs is to the paper, and ours to both, and what is missing: within .05 of the
+    paper's mean a table is reproduced."""
     if "experiment" not in item:
         return str(item.get("verdict", "in code"))
     experiment = experiments()[item["experiment"]]
@@ -217,7 +219,7 @@ def verdict(item: Mapping[str, Any]) -> str:
         mine = [s for s in claimed if s.rest == rest]
         paper = fmean(s.claimed or 0.0 for s in mine)
         here = fmean(fmean(s.theirs.values()) for s in mine)
-        far = "not " * (abs(here - paper) > NEAR * max(1.0, abs(paper)))
+        far = "not " * (abs(here - paper) > 0.05 * max(1.0, abs(paper)))
         where = f" ({', '.join(rest)})" if rest else ""
         said.append(f"paper {number(paper)}, here {number(here)}{where}: {far}reproduced")
     sign = -1 if item.get("less") else 1
@@ -298,8 +300,7 @@ def _chart(name: str, placed: Sequence[tuple[float, Line]], methods: Sequence[st
 
 def described(paper: str) -> dict[str, Any]:
     """What ``paper.toml`` says of a paper."""
-    file = HERE / "papers" / paper / "paper.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    return tomllib.loads((HERE / "papers" / paper / "paper.toml").read_text("utf-8"))
 
 
 def is_drawn(item: Mapping[str, Any]) -> bool:
