@@ -184,8 +184,8 @@ def test_a_cell_of_a_papers_table_is_paper_theirs_and_ours(monkeypatch):
     assert table[2:] == ["| method | x | y | mean |", "| --- | --- | --- | --- |",
         "| a | 0.500 / 0.600 / 0.400 | 0.700 / 0.800 / – | 0.600 / 0.700 / – |"]  # fmt: skip
     assert page.verdict({**item, "ours": "b"}) == (
-        "paper 0.600, here 0.700 (steps 1): not reproduced; ours at or ahead of theirs in 1 of 1 "
-        "cells; 4 of 8 cells not measured yet (2 CPU minutes)"
+        "paper 0.600, here 0.700 (steps 1), 0 of 1 rows within .05; ours at or ahead of theirs in "
+        "1 of 1 cells; 4 of 8 cells not measured yet (2 CPU minutes)"
     )
     assert page.verdict({}) == "in code"
     made.clear()

@@ -211,7 +211,7 @@ def kinds(records: Records) -> NDArray[np.int64]:
 
 # ------------------------------------------------------------------------------------ the figure
 
-TABLES = {"salary": salary.load, "wages": wages.load}
+SALARIES = {"salary": salary.load, "wages": wages.load}
 UNKNOWN = ", counts unknown"
 DECODE, DECODE_WIDE = "linear_decode", "linear_decode, hidden 64 and 64, no two records alike"
 TOGETHER = "bayes_groups, all epochs together"
@@ -232,7 +232,7 @@ METHODS: dict[str, Attack] = {
 
 def fig1(one: Cell) -> Values:
     """One training: each measure by epoch, over its batches."""
-    return figure1(TABLES[one["table"]](), Protocol(), one.method, one.seed)
+    return figure1(SALARIES[one["table"]](), Protocol(), one.method, one.seed)
 
 
 def figure1(dataset: Dataset, protocol: Protocol, method: str, number: int) -> Values:
@@ -301,7 +301,7 @@ def labels_of(world: World, link: Messages, method: str) -> dict[str, float]:
 
 def single(one: Cell) -> Values:
     """K = 1: how far the closed formula is from the label, at worst of 20 lone records."""
-    world = make_world(TABLES[one["table"]](), Protocol(batch=1, per_training=20), one.seed)
+    world = make_world(SALARIES[one["table"]](), Protocol(batch=1, per_training=20), one.seed)
     label, worst = world.recipe.target.column, dict[str, float]()
     for epoch, model in trained(world, Protocol(), one.seed):
         link = world.gradients(model, epoch)
@@ -317,7 +317,7 @@ EXPERIMENTS = (
         "leprovost2023-single",
         "K = 1: a lone record's label",
         single,
-        lambda: [cell("single_record", s, 2, s == 0, table=t) for t in TABLES for s in range(5)],
+        lambda: [cell("single_record", s, 2, s == 0, table=t) for t in SALARIES for s in range(5)],
     ),
     Experiment(
         "leprovost2023-fig1",
@@ -325,7 +325,7 @@ EXPERIMENTS = (
         fig1,
         lambda: [
             cell(m, seed, 3, quick=seed == 0, table=table)
-            for table in TABLES
+            for table in SALARIES
             for m in METHODS
             for seed in range(20)
         ],

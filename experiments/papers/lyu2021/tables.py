@@ -164,10 +164,6 @@ def networks_claims() -> Claims:
 # ----------------------------------------------- tables 10 to 13; sections 5.2 and 5.4
 
 
-def by_batch(lines: Mapping[str, str]) -> list[tuple[int, str]]:
-    return [(int(batch), line) for batch, line in lines.items()]
-
-
 def members_claims(source: str) -> Claims:
     """Tables 10 and 11: who of a pool of members and as many outsiders is a member?"""
     *columns, sizes = SOURCES[source]
@@ -175,7 +171,7 @@ def members_claims(source: str) -> Claims:
         Setting(
             source, str(c), size, batch, 0.1 if batch else MEMBERS_RATE, pooled=True
         ): {"gmm": claimed}
-        for batch, line in by_batch(PRINTED["members"][source])
+        for batch, line in zip((8, 32, 0), PRINTED["members"][source].values(), strict=True)
         for (size, c), claimed in zip(
             ((n, c) for n in sizes for c in columns), numbers(line), strict=True
         )
@@ -198,7 +194,7 @@ def prior_claims(source: str) -> Claims:
         Setting(source, str(c), size, batch, SMALL_RATE if batch else 0.1, 20, prior_known=False): {
             COS: claimed
         }
-        for batch, line in by_batch(PRINTED["priors"][source])
+        for batch, line in zip((8, 32, 0), PRINTED["priors"][source].values(), strict=True)
         for (c, size), claimed in zip(
             ((c, n) for c in columns for n in sizes), numbers(line), strict=True
         )
