@@ -70,7 +70,7 @@ def python(script: str, *blocked: str) -> str:
         (
             "xgboost",
             "xgboost",
-            "from overheard.programs.trees import grow; grow(b'', (), None, 0)",
+            "from overheard.programs import trees; trees.grow(b'', (), None, 0)",
         ),
         (
             "dp",

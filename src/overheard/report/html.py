@@ -72,12 +72,12 @@ def _render(audit: Audit, rows: int, measured: Sequence[Point]) -> str:
 def render_settings(points: Sequence[Point], name: str) -> str:
     """The page of a sweep by itself."""
     style, script = _asset("page.css"), _asset("page.js")
-    told = {"frontiers": advice.frontiers(points), "advice": [advice.recommended(points)]}
+    parts = {"frontiers": advice.frontiers(points), "advice": [advice.recommended(points)]}
     text = (
         environment()
         .get_template("settings.html.j2")
         .render(
-            told,
+            parts,
             name=name,
             words=words,
             style=Markup(style),  # nosec B704  # a file of this package
@@ -151,9 +151,9 @@ def printed(page: str) -> bytes:
             [program, *flags, f"--print-to-pdf={sheet}", file.as_uri()], capture_output=True
         )
         if not sheet.is_file():
-            said = ran.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+            last = ran.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
             raise ChooseAnotherOutput(
-                f"{program} printed nothing ({visible(' '.join(said))}); write .html and print it "
+                f"{program} printed nothing ({visible(' '.join(last))}); write .html and print it "
                 "from a browser"
             )
         return sheet.read_bytes()
@@ -200,8 +200,8 @@ def render_markdown(audit: Audit, measured: Sequence[Point] = ()) -> str:
     """The report as one Markdown document."""
     markdown = environment(finalize=_text)
     markdown.filters |= {"code": _code, "sentence": _sentence}
-    told = contents(audit, EVERYTHING, measured)
-    return markdown.get_template("report.md.j2").render(told).rstrip() + "\n"
+    parts = contents(audit, EVERYTHING, measured)
+    return markdown.get_template("report.md.j2").render(parts).rstrip() + "\n"
 
 
 def _text(words: object) -> Markup:
@@ -219,9 +219,9 @@ def _code(words: str) -> Markup:
 
 
 def _sentence(answer: Verdict) -> Markup:
-    safe = {name: str(_text(said)) for name, said in answer.names.items()}
-    safe |= {"secret": f"**{safe['secret']}**"}
-    return Markup(answer.pattern.format(**safe))  # nosec B704  # a sentence of ours; names escaped
+    escaped = {name: str(_text(text)) for name, text in answer.names.items()}
+    escaped |= {"secret": f"**{escaped['secret']}**"}
+    return Markup(answer.pattern.format(**escaped))  # nosec B704  # a sentence of ours; names escaped
 
 
 # ------------------------------------------------------------------------------ what to cite

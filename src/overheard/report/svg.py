@@ -236,9 +236,9 @@ def _vertical(place: float, height: int, kind: str) -> Markup:
 
 def _lane(lane: Lane, scale: Scale, y: int, row: Row) -> Markup:
     low, high = f"{scale.at(lane.found.low)}%", f"{scale.at(lane.found.high)}%"
-    told = [f"{row.label}, {lane.found.attack}: {lane.text}", *(t for _, _, t in row.guesses)]
+    labels = [f"{row.label}, {lane.found.attack}: {lane.text}", *(t for _, _, t in row.guesses)]
     parts = [
-        tag("title", "; ".join(told)),
+        tag("title", "; ".join(labels)),
         tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"),
         *(tag("line", x1=x, x2=x, y1=y - 4, y2=y + 4, class_="end") for x in (low, high)),
     ]
@@ -313,9 +313,9 @@ class Plane:
             point = tag("svg", shape(m.look), x=x, y=self.y.at(m.y))
             parts = (tag("title", m.text), _line(x, x, low, high, "interval"), point)
             self.parts.append(tag("g", *parts, class_=f"lane {look(m.look)}"))
-        told = tag("title", name), tag("desc", "; ".join(m.text for m in marks))
+        titles = tag("title", name), tag("desc", "; ".join(m.text for m in marks))
         how = {"class_": "plot plane", "height": HEIGHT, "role": "img", "aria_label": name}
-        return tag("svg", *told, *self.parts, **how)  # type: ignore[arg-type]
+        return tag("svg", *titles, *self.parts, **how)  # type: ignore[arg-type]
 
 
 def _line(x1: str, x2: str, y1: float, y2: float, kind: str) -> Markup:
@@ -353,8 +353,8 @@ def by_rounds(
     for value, kind in references:
         plane.level(value, kind)
     plane.join([(h.rounds, h.value) for h in line], "join")
-    told = [f"{words.count(h.rounds, 'round')}: {words.value(h)}" for h in line]
-    marks = [Mark(h.rounds, h.value, h.low, h.high, t) for h, t in zip(line, told, strict=True)]
+    labels = [f"{words.count(h.rounds, 'round')}: {words.value(h)}" for h in line]
+    marks = [Mark(h.rounds, h.value, h.low, h.high, t) for h, t in zip(line, labels, strict=True)]
     return plane.drawn(f"{name} by rounds observed", marks)
 
 
@@ -403,7 +403,7 @@ def picture(title: str, charts: Sequence[tuple[str, Markup]], names: Sequence[st
 
 
 def _text(words: str, x: str, y: float, anchor: str | None = None) -> Markup:
-    """A stranger's name is text, and not longer than its place."""
+    """A name that anybody may have chosen is text, and not longer than its place."""
     shown = visible(words)
     shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
     return tag("text", shown, x=x, y=y, text_anchor=anchor)

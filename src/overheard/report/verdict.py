@@ -1,4 +1,4 @@
-"""How is it said in a sentence what is exposed, and whether clients trained as declared?
+"""Which secrets are exposed, in a sentence each, and did clients train as declared?
 
 Levels and strongest findings are the audit's (`overheard.evaluation.decision`); here every secret
 gets its sentence. The rule behind the levels is part of the page (`words.rules`), so that nobody
@@ -78,15 +78,15 @@ def guessed_orders(audit: Audit) -> list[str]:
     guessed = (f for f in audit.findings if f.details.get("order_guessed"))
     return [
         f"Clients shuffle in an order that can be guessed, "
-        f"{', '.join(words.unique(str(f.client) for f in of))} with {said}. Their mini-batches "
-        "then hide nothing: what is said of their records was proven by training again. Do not "
+        f"{', '.join(words.unique(str(f.client) for f in of))} with {seed}. Their mini-batches "
+        "then hide nothing: the values above were proven by training again. Do not "
         "seed the shuffling, or seed it at every client from a secret of its own."
-        for said, of in grouped(guessed, lambda f: f.details["order_guessed"]).items()
+        for seed, of in grouped(guessed, lambda f: f.details["order_guessed"]).items()
     ]
 
 
 def _no_verdict(audit: Audit, secret: Secret) -> Verdict:
-    """Says first why nothing can be said."""
+    """Says first why there is no answer."""
     names = {"secret": words.secret(secret.topic)}
     asked, asks = (secret.question, secret.attribute), audit.questions
     failed = any((asks.get(one.attack), one.attribute) == asked for one in audit.failed)
@@ -131,9 +131,9 @@ def _answered(audit: Audit, secret: Secret) -> Verdict:
         names["client"] = words.together(found)
     metric = found.measure
     tells = _TELLS.get(metric.name) or (_share if metric.hits else _error)
-    told = tells(found, [f for f in audit.findings if f.topic == secret.topic], names)
+    ending = tells(found, [f for f in audit.findings if f.topic == secret.topic], names)
     begun = words.of(metric)["says"][LEVELS.index(secret.level) - LEVELS.index(NO_SIGN)]
-    return Verdict(secret, f"{begun}{told}.", names)
+    return Verdict(secret, f"{begun}{ending}.", names)
 
 
 Tells = Callable[[Finding, Sequence[Finding], dict[str, str]], str]
@@ -155,16 +155,16 @@ def _share(found: Finding, about: Sequence[Finding], names: dict[str, str]) -> s
     ranges = [f.details["right_is"] for f in about if "right_is" in f.details]
     right = "{share} of {client}{s} {n}"
     right += f" ({str(ranges[0]).partition(':')[0]})" if ranges else ""
-    told = "; ".join(filter(None, [right, ", ".join(compared), _rare(found, names)]))
+    text = "; ".join(filter(None, [right, ", ".join(compared), _rare(found, names)]))
     close = found.value - (guess or 0) < (SMALL if found.level == EXPOSED else 0)
     if found.level != NO_SIGN and (found.evidence or 0) > 0 and close:
         names["evidence"] = f"{found.evidence:,.1f}"
-        told += "; its probabilities beat both baselines by {evidence} bits over all records"
-        told += ", which may be chance" if found.level != EXPOSED else ""
+        text += "; its probabilities beat both baselines by {evidence} bits over all records"
+        text += ", which may be random" if found.level != EXPOSED else ""
     if found.overconfident:
         names["overconfident"] = found.overconfident
-        told += "; how sure it is of them must not be relied on: {overconfident}"
-    return told
+        text += "; how sure it is of them must not be relied on: {overconfident}"
+    return text
 
 
 def _rare(found: Finding, names: dict[str, str]) -> str:
@@ -182,11 +182,11 @@ def _rare(found: Finding, names: dict[str, str]) -> str:
 
 def _error(found: Finding, about: Sequence[Finding], names: dict[str, str]) -> str:
     names["value"] = words.value(found)
-    told = "off by {value} on average for {client}{s} {n}"
+    text = "off by {value} on average for {client}{s} {n}"
     if found.reference is None:
-        return told
+        return text
     names["guess"] = words.loss(found.reference)
-    return told + "; the best baseline by {guess}"
+    return text + "; the best baseline by {guess}"
 
 
 def _own_model(found: Finding, about: Sequence[Finding], names: dict[str, str]) -> str:
@@ -199,26 +199,26 @@ def _own_model(found: Finding, about: Sequence[Finding], names: dict[str, str]) 
             names[free], names[loss] = plain, words.excess(other.value)
             compared.append(f"{{{free}}} is {{{loss}}} above")
     whose = "their" if found.client is None else "the client's"
-    told = [f"the copy's loss on {whose} {{n}} is {{value}} above the best possible"]
-    told += [", ".join(compared)] if compared else []
+    parts = [f"the copy's loss on {whose} {{n}} is {{value}} above the best possible"]
+    parts += [", ".join(compared)] if compared else []
     if endless := found.details.get("optimum"):
-        told.append(f"the best possible model lies {endless}")
-    return "; ".join(told)
+        parts.append(f"the best possible model lies {endless}")
+    return "; ".join(parts)
 
 
 def _property(found: Finding, about: Sequence[Finding], names: dict[str, str]) -> str:
     names["secret"] = f"who {words.what_of(found.attribute or '')}"
-    told, details = "of {n}", found.details
+    text, details = "of {n}", found.details
     if all(isinstance(details.get(k), int) for k in ("found", "positives", "false_alarms")):
         names["found"] = f"{details['found']} of {details['positives']}"
         names["alarms"] = words.count(int(details["false_alarms"]), "false alarm")
-        told += ", {found} found with {alarms}"
+        text += ", {found} found with {alarms}"
     names["value"] = words.value(found)
-    told += "; F1 {value}"
+    text += "; F1 {value}"
     if found.majority is not None:
         names["majority"] = f"{found.majority:.2f}"
-        told += ", accusing nobody or everybody gets {majority}"
-    return told
+        text += ", accusing nobody or everybody gets {majority}"
+    return text
 
 
 _TELLS: dict[str, Tells] = {"excess_loss": _own_model, "f1": _property}
@@ -241,10 +241,10 @@ def replay_words(audit: Audit) -> str:
             "would go unnoticed, and attacks under one learn little."
         )
     if unfit:
-        told = words.joined([f"{r.client} ({r.reason or _off(r)})" for r in unfit], NAMED)
-        said = (
+        who = words.joined([f"{r.client} ({r.reason or _off(r)})" for r in unfit], NAMED)
+        text = (
             f"Replay check failed for {len(unfit):,} of {all_}: declared training does not "
-            f"reproduce the updates: {told}. Records, encoding, optimiser, learning rate, epochs "
+            f"reproduce the updates: {who}. Records, encoding, optimiser, learning rate, epochs "
             "or loss differ from the description, or clients are confused. What attacks find "
             "about these clients is no measurement: under a wrong description they learn little."
         )
@@ -253,15 +253,15 @@ def replay_words(audit: Audit) -> str:
         how = [f"relative error {max(exact):.1g}"] if exact else []
         how += ["as closely as random batch orders or noise allow"] * (len(exact) < len(fits))
         messages = words.count(sum(len(r.rounds) for r in fits), "message")
-        said = (
+        text = (
             f"Replay check passed for {len(fits):,} of {all_}: declared training reproduces the "
             f"updates ({' or '.join(how)}; {messages} compared)."
         )
         if (pooled := pooled_rate(fits)) is not None:
             rate = f"A learning rate off by a factor of {pooled.noticed:.3g}"
             rate = rate if pooled.noticed < 100 else "No wrong learning rate"
-            said += f" {rate} would have been noticed with 95%."
-    return said + (f" {len(unchecked):,} could not be checked ({reasons})." if unchecked else "")
+            text += f" {rate} would have been noticed with 95%."
+    return text + (f" {len(unchecked):,} could not be checked ({reasons})." if unchecked else "")
 
 
 def replay_lines(audit: Audit) -> list[tuple[str, str]]:
@@ -275,7 +275,7 @@ def replay_lines(audit: Audit) -> list[tuple[str, str]]:
 
 def _off(replay: Replay, rounds: str = "") -> str:
     """off by 3.1% of its update in round 7, where replays differ by up to 4% apart"""
-    told = f"off by {words.excess(replay.off or 0.0)} of its update in round {replay.round}"
+    text = f"off by {words.excess(replay.off or 0.0)} of its update in round {replay.round}"
     if replay.by_chance:
-        told += f", where replays differ by up to {words.excess(replay.by_chance)}"
-    return f"{told}; {rounds} replayed" if rounds else told
+        text += f", where replays differ by up to {words.excess(replay.by_chance)}"
+    return f"{text}; {rounds} replayed" if rounds else text
