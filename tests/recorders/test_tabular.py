@@ -98,7 +98,8 @@ def test_two_commands_end_in_a_report(workplace: Any) -> None:
     assert known["clients"] == {node: f"client {k}" for k, node in enumerate(NODES)}
 
     asked = ["--client", "client 1", "--attack", "max_entropy", "--attack", "majority"]
-    words = ["--with", "run2/audit.toml", "--out", "audit", *asked, "--no-rounds"]
+    less = ["--no-rounds", "--no-ladder"]
+    words = ["--with", "run2/audit.toml", "--out", "audit", *asked, *less]
     workplace.done("audit", "run2", *words)
     audit = json.loads((folder / "audit" / "audit.json").read_text())
     assert [replay["outcome"] for replay in audit["replays"]] == ["fits"]

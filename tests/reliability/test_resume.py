@@ -18,6 +18,7 @@ from overheard.evaluation import checkpoint, parts
 pytestmark = pytest.mark.slow
 
 QUICK = "--attack exact_linear --attack majority --attack max_entropy --attack sum_decode".split()
+QUICK += ["--no-ladder"]
 AUDIT = ["audit", "run", "--out", "out", *QUICK]
 
 
