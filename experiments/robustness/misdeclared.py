@@ -165,7 +165,7 @@ def identified(each: Cell) -> dict[str, Any]:
         data = {"source": "file", "client": "at", "target": "y"}
         data["path"] = written(true.columns, folder)
         given = {"data": data, "audit": true.about["audit"]}
-        found = identify(bare, given, folder / "work")
+        found = identify(bare, given)
     training = true.about["training"]
     best, *others = [f.program for f in (found.ranking[0], *found.open)]
     asked = ("optimiser", "batch_size", "epochs")
