@@ -172,7 +172,7 @@ def identified(each: Cell) -> dict[str, Any]:
 
     def same(recipe: Any) -> bool:
         told = recipe.model_dump(include=set(asked))
-        return all(told[name] == training[name] for name in asked)
+        return all((told[name] or 0) == training[name] for name in asked)
 
     right = {
         "adaptive": isinstance(best.optimiser, Adam) == (training["optimiser"]["name"] == "adam"),
