@@ -92,6 +92,7 @@ class Experiment:
     ``tolerance``: by how much a value may differ when it is measured again, absolute or relative to
     it, whichever is more. ``alone``: its values are times, so nothing else runs meanwhile.
     ``claims``: what a paper says that a cell's values are. ``group``: the folder that it is in.
+    ``must``: what is promised, and has to hold of the cells; ``came``: what they came to, in words.
     """
 
     name: str
@@ -102,6 +103,8 @@ class Experiment:
     alone: bool = False
     claims: Callable[[Cell], Values] = lambda cell: {}
     group: str = ""
+    must: str = ""
+    came: Callable[[Sequence[Result]], str] | None = None
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def test_an_adversary_who_hears_no_link(workplace: Any) -> None:
     done = workplace.done(*audit)
     said = " ".join(done.stdout.split())
     assert why in said
-    assert "was not measured: nothing that listens was run, only guesses to compare with" in said
+    assert "was not measured: no attack on the updates was run, only baselines" in said
     record = json.loads((workplace.path / "out" / "audit.json").read_text())
     assert {f["attack"] for f in record["findings"]} == {"global_model"}
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 import overheard
 from experiments.recordings import people, simulated
-from experiments.robustness.promises import Promise, total, tried
+from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.evaluation.decision import NOT_MEASURED
 from overheard.federation.federation import Federation
@@ -165,14 +165,14 @@ def identified(each: Cell) -> dict[str, Any]:
         data = {"source": "file", "client": "at", "target": "y"}
         data["path"] = written(true.columns, folder)
         given = {"data": data, "audit": true.about["audit"]}
-        found = identify(bare, given, folder / "work")
+        found = identify(bare, given)
     training = true.about["training"]
     best, *others = [f.program for f in (found.ranking[0], *found.open)]
     asked = ("optimiser", "batch_size", "epochs")
 
     def same(recipe: Any) -> bool:
         told = recipe.model_dump(include=set(asked))
-        return all(told[name] == training[name] for name in asked)
+        return all((told[name] or 0) == training[name] for name in asked)
 
     right = {
         "adaptive": isinstance(best.optimiser, Adam) == (training["optimiser"]["name"] == "adam"),
@@ -185,26 +185,6 @@ def identified(each: Cell) -> dict[str, Any]:
     missed = [name for name, held in right.items() if not held]
     fault = not right["recipe, or named as open"]
     return tried(1, fault, f"missed: {', '.join(missed)}") | {"right": right}
-
-
-EXPERIMENTS = (
-    Experiment(
-        "robustness-misdeclared",
-        "descriptions that are wrong in one thing, and right ones",
-        audited,
-        lambda: [
-            cell(federation=number, wrong=wrong, cost=20, quick=number < 1)
-            for number in range(FEDERATIONS)
-            for wrong in ("", *WRONG)
-        ],
-    ),
-    Experiment(
-        "robustness-init",
-        "descriptions found by overheard init",
-        identified,
-        lambda: [cell(federation=number, cost=60, quick=number < 1) for number in range(60)],
-    ),
-)
 
 
 def _called(found: Sequence[Result]) -> str:
@@ -220,7 +200,25 @@ def _found(found: Sequence[Result]) -> str:
     return ", ".join(f"{n} {sum(r.values['right'][n] for r in found)}" for n in names)
 
 
-PROMISES = (
-    Promise("robustness-misdeclared", "A wrong description is called wrong", _called),
-    Promise("robustness-init", "`overheard init --data` finds the description", _found),
+EXPERIMENTS = (
+    Experiment(
+        "robustness-misdeclared",
+        "descriptions that are wrong in one thing, and right ones",
+        audited,
+        lambda: [
+            cell(federation=number, wrong=wrong, cost=20, quick=number < 1)
+            for number in range(FEDERATIONS)
+            for wrong in ("", *WRONG)
+        ],
+        must="A wrong description is called wrong",
+        came=_called,
+    ),
+    Experiment(
+        "robustness-init",
+        "descriptions found by overheard init",
+        identified,
+        lambda: [cell(federation=number, cost=60, quick=number < 1) for number in range(60)],
+        must="`overheard init --data` finds the description",
+        came=_found,
+    ),
 )

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import overheard
+from overheard.data.dataset import HeldOut
 from overheard.errors import FixConfig
 from overheard.federation.federation import Federation
 from overheard.federation.plan import load_data
@@ -42,7 +43,7 @@ def sites(path: Path, names: str = "one two", people: int = 60) -> list[Site]:
 def found(tmp_path: Path, secret: str = "sex") -> Found:
     data = {"source": "file", "path": str(tmp_path / "table.csv"), "client": "site"}
     given = {"data": {**data, "target": "ill"}, "audit": {"attributes": [secret]}}
-    return identify(Recording.open(tmp_path / "run"), given, tmp_path / "work")
+    return identify(Recording.open(tmp_path / "run"), given)
 
 
 def program(description: Federation) -> dict[str, Any]:
@@ -89,19 +90,20 @@ def test_trees_of_nodes_without_names(tmp_path: Path) -> None:
             recorder.returned(1, node, {"0": np.frombuffer(raw, np.uint8)}, 160)
     best = found(tmp_path)
     assert best.explained
-    held = best.ranking[0].whole.data.held_out
-    assert held is not None
-    assert (held.by, held.share, held.seed) == ("datasets", 0.2, 42)
+    held = HeldOut(share=0.2, by="datasets", seed=42)
+    assert best.ranking[0].whole.data.held_out == held
     assert best.ranking[0].whole.clients == {"18446744073709551615": "two", "7": "one"}
     assert program(best.ranking[0].whole)["eta"] == 0.1
 
 
-def flare(rows: np.ndarray) -> dict[str, Any]:
-    """What FLARE's statistics say of a data set called train, to four places."""
+def flare(rows: np.ndarray, rest: np.ndarray) -> dict[str, Any]:
+    """What FLARE's statistics say of data sets called train and test, to four places; a histogram
+    of few records is filtered."""
     ends = np.linspace(0, 100, 11)
     said: dict[str, Any] = {"mean/train/age": np.round(rows[:, 0].mean(), 4)}
     for place, name in enumerate(["age", "stay", "sex"]):
         said[f"sum/train/{name}"] = np.round(rows[:, place].sum(), 4)
+        said[f"sum/test/{name}"] = np.round(rest[:, place].sum(), 4)
         said[f"histogram/train/{name}"] = np.histogram(rows[:, place], ends)[0]
         said[f"histogram/train/{name}/edges"] = ends
     return {name: np.asarray(value) for name, value in said.items()}
@@ -121,13 +123,12 @@ def test_statistics_of_a_sample(
         recorder.sent(0, "", {"nothing": np.zeros(0, np.uint8)})
         for name, (rows, _) in zip(("one", "two"), sites(tmp_path / "table.csv"), strict=True):
             drawn = np.random.RandomState(200).choice(60, size=48, replace=False)
-            recorder.returned(0, name, flare(change(rows[drawn])))
+            recorder.returned(0, name, flare(change(rows[drawn]), np.delete(rows, drawn, axis=0)))
     best = found(tmp_path)
     assert best.explained is fits
     if fits:
-        held = best.ranking[0].whole.data.held_out
-        assert held is not None
-        assert (held.by, held.share, held.seed) == ("pandas", 0.2, 200)
+        held = HeldOut(share=0.2, by="pandas", seed=200)
+        assert best.ranking[0].whole.data.held_out == held
         tables = program(best.ranking[0].whole)["tables"]
         assert {t["of"] for t in tables if t["kind"] == "sum"} == {"age", "stay", "sex"}
 

@@ -85,7 +85,7 @@ def test_two_commands_end_in_a_report(workplace: Any) -> None:
     torch.manual_seed(0)
     federation(folder / "run2", [batches(rows) for rows in clients], rounds=8)
 
-    given = ["--data", "adult.csv", "--target", "income", "--secret", "sex"]
+    given = "--data adult.csv --target income --secret sex".split()
     found = workplace.done("init", "run2", *given, "--json")
     assert json.loads(found.stdout)["fits"]
     known = tomllib.loads((folder / "run2" / "audit.toml").read_text())
@@ -97,9 +97,8 @@ def test_two_commands_end_in_a_report(workplace: Any) -> None:
     assert known["training"]["learning_rate"] == pytest.approx(0.001, rel=0.05)
     assert known["clients"] == {node: f"client {k}" for k, node in enumerate(NODES)}
 
-    asked = ["--client", "client 1", "--attack", "max_entropy", "--attack", "majority"]
-    words = ["--with", "run2/audit.toml", "--out", "audit", *asked, "--no-rounds"]
-    workplace.done("audit", "run2", *words)
+    words = "--with run2/audit.toml --out audit --attack max_entropy --attack majority".split()
+    workplace.done("audit", "run2", *words, "--client=client 1", "--no-rounds", "--no-ladder")
     audit = json.loads((folder / "audit" / "audit.json").read_text())
     assert [replay["outcome"] for replay in audit["replays"]] == ["fits"]
     assert audit["failed"] == audit["skipped"] == []

@@ -17,7 +17,8 @@ from overheard.evaluation import checkpoint, parts
 
 pytestmark = pytest.mark.slow
 
-QUICK = "--attack exact_linear --attack majority --attack max_entropy --attack sum_decode".split()
+ATTACKS = "exact_linear", "majority", "max_entropy", "sum_decode"
+QUICK = ["--no-ladder", *(f"--attack={name}" for name in ATTACKS)]
 AUDIT = ["audit", "run", "--out", "out", *QUICK]
 
 

@@ -201,7 +201,7 @@ def _lacking(
         if broken.attack in questions and not broken.doing:
             key = (questions[broken.attack], broken.attribute, broken.client)
             found.setdefault(key, f"{broken.attack} failed ({broken.error})")
-    for client in audit.unfit:
+    for client in sorted(audit.unfit):
         for f in audit.findings:
             found.setdefault((f.question, f.attribute, client), UNFIT)
     for (question, attribute, where), why in list(found.items()):

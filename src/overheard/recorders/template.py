@@ -229,10 +229,10 @@ def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[s
     scaled, loss and activation. ``given``: what is known."""
     layout, data = wire_layout(recording), given["data"]
     training: dict[str, Any] = {"learning_rate": 1e-3}
-    models: list[dict[str, Any]] = [{}]
+    models: dict[str, dict[str, Any]] = {"": {}}
     scales: tuple[str, ...] = ("records", "recorded", "clients", "none")
     if releases_arrays(recording.payload):
-        training, models, scales = {}, [*_programs(recording)], ("none", "records")
+        training, models, scales = {}, dict(_programs(recording)), ("none", "records")
     elif "model" not in given:
         if (dense := dense_of([shape for _, shape in layout])) is None:
             raise FixConfig(
@@ -241,13 +241,13 @@ def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[s
                 '"package.module:function"'
             )
         mlp = {"name": "mlp", "hidden": dense.hidden}
-        models = [{**mlp, "activation": one} for one in _ACTIVATIONS if dense.hidden] or models
+        models = {a: {**mlp, "activation": a} for a in _ACTIVATIONS if dense.hidden} or models
     if returns_gradients(recording.payload):
         training = {"learning_rate": 1.0, "algorithm": "fedsgd"}
     tasks = (data["task"],) if data.get("task") else ("classification", "regression")
     both = (False, True)
-    ways = product(models, tasks, scales, both, ("one_hot", "codes"), both, (None, "huber"))
-    for model, task, scale, every, text, plain, loss in ways:
+    ways = product(models.items(), tasks, scales, both, ("one_hot", "codes"), both, (None, "huber"))
+    for (name, model), task, scale, every, text, plain, loss in ways:
         number = bool(training) and task == "regression"
         if ((plain or loss) and not number) or (every and scale == "none"):
             continue
@@ -258,20 +258,20 @@ def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[s
         if plain:
             content["target"] = {"shift": 0.0, "scale": 1.0}
         how |= {"target": plain and "as it is", "loss": loss or False}
-        how |= {key: one for key, one in model.items() if isinstance(one, str | float)}
+        how |= {"model": name or model["name"]}
         about = ", ".join(f"{k} = {v}" for k, v in how.items() if v not in (False, "one_hot"))
         yield about, Federation.model_validate(content)
 
 
-def _programs(recording: Recording) -> Iterator[dict[str, Any]]:
-    """The [model] of programs that send what the recording holds, by their arrays."""
+def _programs(recording: Recording) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The [model] of programs that send what the recording holds, by their arrays; in words."""
     observed = [(s, b) for c in recording.clients for _, s, b in recording.releases(c)]
     said = {name: array for _, returned in observed for name, array in returned.items()}
     if {"gradient", "hessian"} <= said.keys():
         names = {"coefficients": next(iter(observed[0][0]))}
         for likelihood, place in product(FAMILIES, ("first", True, False)):
             one = {"likelihood": likelihood, "intercept": place, "wire_names": names}
-            yield {"name": "newton", **one}
+            yield f"newton ({likelihood}, intercept {place})", {"name": "newton", **one}
     elif all(array.dtype == np.uint8 for array in said.values()):
         models = [read_model(next(iter(b.values())).tobytes(), "a model") for _, b in observed]
         grown = min(models, key=lambda model: len(model.trees))
@@ -281,7 +281,7 @@ def _programs(recording: Recording) -> Iterator[dict[str, Any]]:
                "max_depth": max(t.depth for m in models for t in m.trees),
                "num_parallel_tree": grown.parallel, "local_rounds": count}  # fmt: skip
         for eta in (0.3, 0.1, 0.05, 0.01, 0.2, 0.5, 1.0):
-            yield {"name": "xgboost", "eta": eta, **one}
+            yield f"xgboost ({eta = })", {"name": "xgboost", "eta": eta, **one}
     else:  # FLARE's: statistic/data set/column
         parts = [(*name.split("/"), name) for name in said if name.count("/") == 2]
         own = [part for part in parts if part[0] in ("sum", "histogram")]
@@ -294,4 +294,4 @@ def _programs(recording: Recording) -> Iterator[dict[str, Any]]:
                 if f"{name}/edges" in said:
                     edges[column] = said[f"{name}/edges"][1:-1].tolist()
             one = {"tables": tables, "wire_names": names, "bins": edges}
-            yield {"name": "statistics", "decimals": 4, **one}
+            yield f"statistics of {group!r}", {"name": "statistics", "decimals": 4, **one}

@@ -21,6 +21,7 @@ from overheard.evaluation.record import Audit
 from overheard.foreign.shown import visible
 from overheard.questions.question import grouped
 from overheard.report import svg, words
+from overheard.report.verdict import sentences
 
 
 @dataclass(frozen=True)
@@ -156,13 +157,4 @@ def recommended(points: Sequence[Point]) -> Advice:
         return Advice("No setting measured is better", words.WORDS["none_better"], "")
     plain = next((p for p in points if p.plain), None)
     worst = max(chosen, key=lambda p: p.leakage.value)
-    said = f"Measured: a lift of {words.points(worst.leakage.value)} points"
-    if plain is not None:
-        said += f" (undefended {words.points(plain.leakage.value)})"
-    said += f", {worst.utility_is} {words.scientific(worst.utility.value)}"
-    if plain is not None:
-        said += f" (undefended {words.scientific(plain.utility.value)}"
-        said += ", majority baseline " * (worst.majority is not None)
-        said += words.scientific(worst.majority or 0.0) * (worst.majority is not None) + ")"
-    promised = "none" if worst.epsilon is None else f"{worst.epsilon:.3g} for a record's values"
-    return Advice(worst.name, f"{said}; epsilon: {promised}.", "")
+    return Advice(worst.name, str(sentences().recommended(worst, plain)), "")

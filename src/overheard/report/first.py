@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from overheard.evaluation.decision import EXPOSED, NOT_MEASURED
 from overheard.evaluation.policy import SAME_MESSAGES, USUAL, Decision, Known, known, unasked
 from overheard.evaluation.record import Audit, Finding, Secret
 from overheard.foreign.shown import visible
@@ -68,23 +67,6 @@ class First:
             if people:
                 by_client = {str(c): one for c, one in people.items() if c is not None}
                 yield Risk(secret, people[None], by_client)
-
-    def title(self) -> str:
-        """The page in one sentence."""
-        worst = self.risks[0] if self.risks else None
-        if worst is not None and worst.whole.people:
-            whole = worst.whole
-            return (
-                f"{words.capital(words.actor(self.audit.run.threat))} knows "
-                f"{words.secret(worst.secret.topic)} beyond 99% for {whole.people:,} of "
-                f"{whole.records:,} people"
-            )
-        exposed = [words.secret(s.topic) for s in self.asked if s.level == EXPOSED]
-        if exposed:
-            return f"Exposed: {words.joined(exposed, COLUMNS)}; nobody is known beyond 99%"
-        if all(s.level == NOT_MEASURED for s in self.asked):
-            return "Nothing was measured: no attack ran whose answer may be relied on"
-        return "No attack tried was shown to learn more than the baselines"
 
     def listeners(self) -> list[Listener]:
         """Every threat model there is: what this audit tested it with, or how to test it."""

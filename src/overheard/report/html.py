@@ -35,7 +35,7 @@ from overheard.foreign.shown import visible
 from overheard.report import advice, model, svg, verdict, words
 from overheard.report.advice import Point
 from overheard.report.first import First
-from overheard.report.verdict import Verdict
+from overheard.report.verdict import environment
 
 MOST_BYTES = 2_000_000
 TABLE_ROWS = (2_000, 1_000, 500, 200, 50)
@@ -74,12 +74,11 @@ def render_settings(points: Sequence[Point], name: str) -> str:
     style, script = _asset("page.css"), _asset("page.js")
     told = {"frontiers": advice.frontiers(points), "advice": [advice.recommended(points)]}
     text = (
-        environment()
+        environment(_MARKS)
         .get_template("settings.html.j2")
         .render(
             told,
             name=name,
-            words=words,
             style=Markup(style),  # nosec B704  # a file of this package
             script=Markup(script),  # nosec B704  # a file of this package
             policy=_policy(style, script),
@@ -95,7 +94,6 @@ def contents(audit: Audit, rows: int, measured: Sequence[Point]) -> dict[str, An
         "first": First(audit, measured),
         "page": model.Page(audit, rows),
         "run": audit.run,
-        "words": words,
         "replayed": verdict.replay_words(audit),
         "replays": verdict.replay_lines(audit)[:rows],
         "curves": model.curves(audit),
@@ -107,22 +105,18 @@ def contents(audit: Audit, rows: int, measured: Sequence[Point]) -> dict[str, An
     }
 
 
-def environment(**how: Any) -> jinja2.Environment:
-    """Templates of this folder, in which everything is escaped that is not ours."""
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("overheard.report", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        **how,
-    )
+_MARKS = {
+    "secret": "<code>{}</code>",
+    "client": '<strong class="name">{}</strong>',
+    "value": "<strong>{}</strong>",
+    "share": '<strong class="unbroken">{}</strong>',
+}
 
 
 @cache
 def _template() -> jinja2.Template:
     """Compiled once: that takes longer than filling it in."""
-    return environment().get_template("page.html.j2")
+    return environment(_MARKS).get_template("page.html.j2")
 
 
 def write_report(audit: Audit, path: str | Path, measured: Sequence[Point] = ()) -> Path:
@@ -198,8 +192,8 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")
 
 def render_markdown(audit: Audit, measured: Sequence[Point] = ()) -> str:
     """The report as one Markdown document."""
-    markdown = environment(finalize=_text)
-    markdown.filters |= {"code": _code, "sentence": _sentence}
+    markdown = environment({"secret": "**{}**"}, _text, finalize=_text)
+    markdown.filters["code"] = _code
     told = contents(audit, EVERYTHING, measured)
     return markdown.get_template("report.md.j2").render(told).rstrip() + "\n"
 
@@ -216,12 +210,6 @@ def _text(words: object) -> Markup:
 def _code(words: str) -> Markup:
     """The same between backquotes."""
     return Markup(visible(" ".join(words.replace("`", "").split())))  # nosec B704
-
-
-def _sentence(answer: Verdict) -> Markup:
-    safe = {name: str(_text(said)) for name, said in answer.names.items()}
-    safe |= {"secret": f"**{safe['secret']}**"}
-    return Markup(answer.pattern.format(**safe))  # nosec B704  # a sentence of ours; names escaped
 
 
 # ------------------------------------------------------------------------------ what to cite
