@@ -114,7 +114,7 @@ class Page:
 
     def rounds(self, attack: str) -> str:
         """In how many rounds the attack observed a client: 53 to 64 of 120."""
-        stated = (f.details.get("rounds_heard") for f in self.audit.findings if f.attack == attack)
+        stated = (f.details.get("rounds_observed") for f in self.audit.findings if f.attack == attack)
         observed = [int(number) for number in stated if isinstance(number, int | float)]
         ends = words.unique(words.count(n) for n in sorted(observed)[:: max(len(observed) - 1, 1)])
         return f"{' to '.join(ends)} of {words.count(self.audit.run.rounds)}" if ends else ""
