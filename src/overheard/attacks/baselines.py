@@ -18,7 +18,7 @@ from overheard.attacks.label import encoded, sort
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
-from overheard.programs.program import Told
+from overheard.programs.program import Terms
 from overheard.programs.records import Records, encode
 from overheard.transcript.guess import (
     AttributeValues,
@@ -131,13 +131,13 @@ def _imputation(
     return models[int(np.argmin(losses))].fit(inputs, secret)
 
 
-def public_inputs(program: Told, records: Records, labels: Any, hidden: Mapping[str, Any]) -> Array:
+def public_inputs(terms: Terms, records: Records, labels: Any, hidden: Mapping[str, Any]) -> Array:
     """Inputs without those of the hidden columns, and the label where it is known."""
-    inputs = encode(program.encoding, records, hidden)
-    inputs = np.delete(inputs, program.encoding.inputs_of_all(hidden), axis=1)
+    inputs = encode(terms.encoding, records, hidden)
+    inputs = np.delete(inputs, terms.encoding.inputs_of_all(hidden), axis=1)
     if labels is None:
         return inputs
-    return np.column_stack([inputs, program.target.encode_values(labels)])
+    return np.column_stack([inputs, terms.target.encode_values(labels)])
 
 
 # --- Guesses --------------------------------------------------------------------------------------

@@ -146,12 +146,12 @@ def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -
     every recording, is left out where not even a guess could be scored. What the model does not see
     is in no message.
     """
-    told, records = program_in(recording), recording.truth()[client]
-    assert told is not None  # without a recipe there is no audit
+    program, records = program_in(recording), recording.truth()[client]
+    assert program is not None  # without a recipe there is no audit
     unseen = {
         (t.question, t.column)
         for t in targets_in(recording.targets)
-        if t.asked.removable and not told.encoding.inputs_of_all(t.columns)
+        if t.asked.removable and not program.encoding.inputs_of_all(t.columns)
     }
     doubts = [_misfit(replay) for replay in audit.replays if replay.outcome == "does not fit"]
     doubts += [f"{one.attack} failed" for one in audit.failed]
@@ -162,7 +162,7 @@ def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -
         if (topic.question, topic.attribute) in unseen:
             one = replace(_unread(audit, topic, len(records)), bits=0.0, share=0.0, doubt="")
         elif any(f.level != COMPARISON for f in about):
-            one = _exposure(about, _middle(records, told.target.column, topic), exposed, limits)
+            one = _exposure(about, _middle(records, program.target.column, topic), exposed, limits)
         elif topic.skipped and question_named(topic.question).keys(()):
             continue
         else:

@@ -76,14 +76,14 @@ Message = Mapping[str, NDArray[Any]]
 """Named arrays of any shape; bytes are an array of uint8."""
 
 
-class Told(Protocol):
-    """What is known of a client whatever it does: how records become inputs, and the label."""
+class Terms(Protocol):
+    """The terms of any training or release: how records become inputs, and what the label is."""
 
     @property
     def encoding(self) -> Encoding: ...
     @property
     def target(self) -> Target: ...
-    def of(self, client: str) -> Told: ...
+    def of(self, client: str) -> Terms: ...
     def model_dump(self, *, mode: str) -> dict[str, Any]: ...
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import Imputed, best_imputation, majority_share
 from overheard.evaluation.scoring import Case, Posterior, Scored, Scorer
-from overheard.programs.program import Told
+from overheard.programs.program import Terms
 from overheard.questions.question import ACCURACY, Question
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.kind import LABEL_COLUMN
@@ -63,7 +63,7 @@ def score(case: Case) -> Scorer:
     return scored
 
 
-def hidden(target: Target, recipe: Told | None) -> tuple[str, ...]:
+def hidden(target: Target, recipe: Terms | None) -> tuple[str, ...]:
     """Its columns; where that is the label, under the name of side knowledge, too."""
     label = (LABEL_COLUMN,) if recipe and recipe.target.column in target.columns else ()
     return (*target.columns, *label)
