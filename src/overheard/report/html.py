@@ -63,7 +63,7 @@ def _render(audit: Audit, rows: int, measured: Sequence[Point]) -> str:
         script=Markup(script),  # nosec B704  # a file of this package
         policy=_policy(style, script),
         picture=svg.threat_picture(audit.run.threat),
-        reference_key=svg.reference_key,
+        reference_key=svg.drawing().reference_key,
     )
     # a name may turn the direction of what stands after it: of the whole page, not of one cell
     return visible(text, keep="\n\t")

@@ -104,7 +104,8 @@ class Page:
 
     def key(self, attack: str) -> Markup:
         """The attack's marker."""
-        return svg.key(self.look.get(attack, 0))
+        drawn: Markup = svg.drawing().key(self.look.get(attack, 0))
+        return drawn
 
     @property
     def measured(self) -> list[Topic]:
