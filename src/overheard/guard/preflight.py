@@ -143,12 +143,12 @@ def preflight(  # noqa: PLR0913  # a command with its options
     if not changes or answer_of(found, limits) == "ok" or not isinstance(ready.program, Recipe):
         return made
 
-    def left(changes: dict[str, Any]) -> tuple[Exposure, ...]:
+    def exposures(changes: dict[str, Any]) -> tuple[Exposure, ...]:
         changed = plan(ready.config.model_copy(update=changes))
         return _dry_runs(changed, asked, targets, search)[0]
 
     kinds = _kinds(ready, made, typical, search)
-    return replace(made, changes=tuple(_tried(kinds, left, limits, progress)))
+    return replace(made, changes=tuple(_tried(kinds, exposures, limits, progress)))
 
 
 def preflight_updates(

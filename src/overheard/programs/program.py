@@ -355,8 +355,8 @@ def measured(features: Array, total: Array, noise: Any) -> Measurement:
 def families() -> tuple[str, ...]:
     """The names of the families that there are: ours, and those that packages announce."""
     package = import_module("overheard.programs.families")
-    announced = (point.name for point in entry_points(group=GROUP))
-    return tuple(sorted({*(m.name for m in pkgutil.iter_modules(package.__path__)), *announced}))
+    installed = (point.name for point in entry_points(group=GROUP))
+    return tuple(sorted({*(m.name for m in pkgutil.iter_modules(package.__path__)), *installed}))
 
 
 def family_named(name: str) -> type[Program]:
