@@ -456,7 +456,7 @@ class Asked:
                 refused.append(error)
                 continue
             if {*names} <= ready.clients.keys():  # else nobody knows yet who was recorded
-                program, given = ready.told, dict[str, Any](ready.clients)
+                program, given = ready.program, dict[str, Any](ready.clients)
                 if isinstance(program, Recipe):
                     given = {c: Training.of(program, NO_DEFENCE, {c: given[c]}) for c in names}
                 # two are one where there is nothing in which they differ

@@ -422,8 +422,8 @@ class Recipe(LocalUpdate):
         """Batches in one pass over so many records."""
         if self.batch_size is None:
             return np.ones_like(records)
-        spare = 0 if self.drop_last else self.batch_size - 1
-        return np.asarray((records + spare) // self.batch_size)
+        extra = 0 if self.drop_last else self.batch_size - 1
+        return np.asarray((records + extra) // self.batch_size)
 
     @property
     def linear_least_squares(self) -> bool:

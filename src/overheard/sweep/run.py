@@ -175,7 +175,7 @@ def _measured(cell: Cell, folder: Path) -> dict[str, Any]:
     if isinstance(ended, NetworkRounds):
         value, name = network_worth(ended.recipe, ended.model.astype(np.float64), held)
     else:
-        bare = plan(config.model_copy(update={"defence": ()}), kept).told
+        bare = plan(config.model_copy(update={"defence": ()}), kept).program
         assert not isinstance(bare, Recipe)
         value, name = program_worth(recording, ended.program, ended.sent, bare, held)
     who = (threat_named(asked["threat"]), asked["attacks"], asked["clients"], asked["targets"])
