@@ -222,8 +222,8 @@ def curves(audit: Audit) -> list[Curve]:
         known = {k: v for k, v in guesses.items() if v is not None and topic.measure.share}
         name = f"{attack} on {words.secret(topic)}"
         drawn = svg.by_rounds(line, [(value, kind) for kind, value in known.items()], name)
-        said = {kind: words.number(topic.measure, value) for kind, value in known.items()}
-        found.append(Curve(topic, attack, str(client), tuple(line), drawn, said))
+        labels = {kind: words.number(topic.measure, value) for kind, value in known.items()}
+        found.append(Curve(topic, attack, str(client), tuple(line), drawn, labels))
     return found
 
 
