@@ -165,14 +165,14 @@ def identified(each: Cell) -> dict[str, Any]:
         data = {"source": "file", "client": "at", "target": "y"}
         data["path"] = written(true.columns, folder)
         given = {"data": data, "audit": true.about["audit"]}
-        found = identify(bare, given, folder / "work")
+        found = identify(bare, given)
     training = true.about["training"]
     best, *others = [f.program for f in (found.ranking[0], *found.open)]
     asked = ("optimiser", "batch_size", "epochs")
 
     def same(recipe: Any) -> bool:
         told = recipe.model_dump(include=set(asked))
-        return all(told[name] == training[name] for name in asked)
+        return all((told[name] or 0) == training[name] for name in asked)
 
     right = {
         "adaptive": isinstance(best.optimiser, Adam) == (training["optimiser"]["name"] == "adam"),

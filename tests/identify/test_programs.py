@@ -43,7 +43,7 @@ def sites(path: Path, names: str = "one two", people: int = 60) -> list[Site]:
 def found(tmp_path: Path, secret: str = "sex") -> Found:
     data = {"source": "file", "path": str(tmp_path / "table.csv"), "client": "site"}
     given = {"data": {**data, "target": "ill"}, "audit": {"attributes": [secret]}}
-    return identify(Recording.open(tmp_path / "run"), given, tmp_path / "work")
+    return identify(Recording.open(tmp_path / "run"), given)
 
 
 def program(description: Federation) -> dict[str, Any]:

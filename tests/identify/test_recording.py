@@ -89,7 +89,7 @@ def test_one_limit_holds_for_everything_that_is_tried(bare: Any, limit: int) -> 
     options = Options(
         seconds=limit, clock=lambda: len(tries), show=lambda what, *_: tries.append(what)
     )
-    found = identify(Recording.open(bare.path / "bare"), given, bare.path / "w", options=options)
+    found = identify(Recording.open(bare.path / "bare"), given, options)
     assert len(tries) == max(limit, 1)
     assert found.skipped
     assert found.ranking
@@ -142,7 +142,7 @@ def test_a_client_that_was_never_sampled_has_its_part_in_the_scales(
                 recorder.returned(number, client, rounds[number][2], 120.0)
     data = {"path": str(tmp_path / "tables" / "people.csv"), "client": "at", "target": "y"}
     given = {"data": {"source": "file", **data}, "audit": {"attributes": ["s"]}}
-    found = identify(Recording.open(tmp_path / "bare"), given, tmp_path / "work")
+    found = identify(Recording.open(tmp_path / "bare"), given)
     best = found.ranking[0].program
     assert found.explained
     assert (best.full_batch, best.epochs) == (True, 1)

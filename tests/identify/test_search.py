@@ -56,7 +56,7 @@ def observed(recipe: Recipe, rounds: int = 2) -> Messages:
     start = np.random.default_rng(6).normal(0, 0.5, (len(client), recipe.model.size))
     sent = start.astype(np.float32)
     updates = replayed(Explanation("", WHOLE, recipe, SEEN), client, sent, 3)[:, -1]
-    return Messages(sent, updates, np.full(sent.shape, 3e-8), client)
+    return Messages(sent, updates, client)
 
 
 FEWER = Options(batches=(16, None), epochs=(1, 3))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,9 +74,9 @@ def _identified(
     recording, file = undescribed(overheard.Recording.open(run)), run / BESIDE
     if file.exists():
         raise ChooseAnotherOutput(f"{file} exists already; remove it to find it anew")
-    with tempfile.TemporaryDirectory() as work, terminal.steps("recipes by replay") as show:
-        options = Options(seconds=60 * minutes, show=show)
-        found = identify(recording, given, Path(work), trust_code, options)
+    with terminal.steps("recipes by replay") as show:
+        options = Options(seconds=60 * minutes, show=show, trust_code=trust_code)
+        found = identify(recording, given, options)
     path = os.path.relpath(table.resolve(), run.resolve())
     also = {"also_fits": tuple(other.words for other in found.open)}
     told, said = found.ranking[0].whole, remarks(found)

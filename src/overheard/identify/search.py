@@ -38,16 +38,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
-from shutil import rmtree
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from overheard.attacks.client import NO_DEFENCE, rounding, spread
+from overheard.attacks.client import NO_DEFENCE, spread
 from overheard.data.dataset import Dataset, HeldOut
 from overheard.errors import FixConfig, OverheardError
 from overheard.evaluation.record import Replay
@@ -68,7 +68,6 @@ from overheard.transcript.view import observe
 Array = NDArray[np.float64]
 One = TypeVar("One")
 Split = HeldOut | None
-Pairs = tuple["Explanation", list[str]]
 _TINY = 1e-300
 _ROUNDING = 1e-6
 """Part of the messages' squares that arithmetic in single precision may leave."""
@@ -79,8 +78,7 @@ OPTIMISERS: dict[str, Optimiser] = {
     "AdamW": Adam(weight_decay=0.01, decoupled=True),
 }
 """As torch and its tutorials have them; of those that explain as much the first is named first."""
-TRAINING = ("optimiser", "batch_size", "epochs", "learning_rate")
-DRAWN = (("scikit-learn", 42), ("scikit-learn", 0), ("scikit-learn", 1), ("datasets", 42),
+DRAWN: Any = (("scikit-learn", 42), ("scikit-learn", 0), ("scikit-learn", 1), ("datasets", 42),
          ("datasets", 0), ("order", 42), ("pandas", 200), ("pandas", 42))  # fmt: skip
 """How a client may have drawn the records that it held out."""
 
@@ -96,9 +94,13 @@ class Options:
     multiplications that a recipe may take in an early stage, a tenth of a second; the last may take
     20 times as many. ``structures``: how many are tried with every training. ``stages``: random
     orders that are replayed in each stage, and the recipes that go on to the next. ``near``:
-    residuals of those that are weighed at all, in units of the least. ``seconds`` by this ``clock``
+    residuals of those that are weighed at all, in units of the least. ``coordinates`` of a message
+    that are weighed, the same of every recipe; where orders are random a covariance of more is not
+    known. ``errors`` of a description, in parts of the messages' squares, beside what random orders
+    leave: the one that suits best counts, so that a small one does not leave the field to others.
+    ``seconds`` by this ``clock``
     after which nothing new is tried; ``show``: called with what is tried, and how many of how many
-    ways of this stage are done.
+    ways of this stage are done. ``trust_code``: whether the code that makes the model may run.
     """
 
     clients: int = 3
@@ -110,9 +112,12 @@ class Options:
     structures: int = 4
     stages: tuple[tuple[int, int], ...] = ((16, 12), (128, 6), (256, 6))
     near: float = 4.0
+    coordinates: int = 128
+    errors: tuple[float, ...] = (1e-14, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
     seconds: float = 600.0
     clock: Callable[[], float] = field(default=time.process_time, compare=False)
     show: Callable[[str, int, int], None] = field(default=lambda *_: None, compare=False)
+    trust_code: bool = False
 
 
 USUAL = Options()
@@ -137,11 +142,10 @@ class Tries:
 
 class Messages(NamedTuple):
     """Some rounds of some clients, a client's together: models sent (M, P) as they were sent,
-    updates (M, P), the sd of their rounding (M, P), and whose they are (M,), by name."""
+    updates (M, P), and whose they are (M,), by name."""
 
     sent: NDArray[Any]
     updates: Array
-    rounded: Array
     client: NDArray[Any]
 
 
@@ -179,16 +183,15 @@ class Explanation:
         epochs = f"{recipe.epochs} epoch{'s' * (recipe.epochs > 1)}"
         return f"{self.name} at rate {recipe.learning_rate:.4g}, {batch}, {epochs}, {self.about}"
 
-    @property
-    def training(self) -> dict[str, Any]:
-        return {name: getattr(self.program, name) for name in TRAINING}
-
     def trained(self, **how: Any) -> Explanation:
         """The same structure trained so."""
-        whole = self.whole.model_copy(
-            update={"training": self.whole.training.model_copy(update=how)}
-        )
+        training = self.whole.training.model_copy(update=how)
+        whole = self.whole.model_copy(update={"training": training})
         return replace(self, whole=whole, program=self.program.model_copy(update=how))
+
+    def trained_as(self, other: Explanation) -> Explanation:
+        how = ("optimiser", "batch_size", "epochs", "learning_rate")
+        return self.trained(**{name: getattr(other.program, name) for name in how})
 
     def at(self, rate: float) -> Explanation:
         """At this rate, to eight digits: single precision has no more."""
@@ -213,10 +216,9 @@ def replayed(one: Explanation, clients: Iterable[str], sent: NDArray[Any], times
     (M, 1, P), in double precision."""
     if certain(one.program):
         times, sent = 1, sent.astype(np.float64)
-    rng, made = np.random.default_rng(0), []
-    for client, model in zip(clients, sent, strict=True):
-        training = replace(one.given[client], recipe=one.program)
-        made.append(training.updates(model, times, rng))
+    rng, recipe = np.random.default_rng(0), one.program
+    ways = [(replace(one.given[c], recipe=recipe), m) for c, m in zip(clients, sent, strict=True)]
+    made = [training.updates(model, times, rng) for training, model in ways]
     return np.asarray(np.clip(np.nan_to_num(made, nan=1e9), -1e9, 1e9))
 
 
@@ -241,47 +243,38 @@ def fit_rate(one: Explanation, seen: Messages, times: int, close: float = 1e-3) 
     return replace(tried, residual=float(((made - target) ** 2).sum()) / len(target))
 
 
-def weighed(
-    one: Explanation, seen: Messages, times: int, coordinates: int = 128,
-    errors: tuple[float, ...] = (0.0, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2),
-) -> Explanation:  # fmt: skip
-    """With its evidence, at the rate nearby that has most. coordinates: of a message that are
-    weighed, the same of every recipe; where orders are random a covariance of more is not known.
-    errors: of a description, in parts of the messages' squares, beside what random orders leave:
-    the one that suits best counts, so that a small one does not leave the field to others."""
+def weighed(one: Explanation, seen: Messages, times: int, options: Options = USUAL) -> Explanation:
+    """With its evidence, at the rate nearby that has most."""
     moving = np.flatnonzero((seen.updates != 0).any(axis=0))
-    if len(moving) > coordinates:  # any: those that moved far did so by chance, too
-        moving = np.random.default_rng(0).permutation(moving)[: coordinates // 2]
-    alone, many = certain(one.program), replayed(one, seen.client, seen.sent, times)[..., moving]
-    mean, updates = many.mean(axis=1), seen.updates[:, moving]
-    away, own = many - mean[:, None], seen.rounded[:, moving] ** 2 + _TINY
-    covariance = np.swapaxes(away, 1, 2) @ away
-    # an error that all messages share in parts of their length: what is left, or what suits best
+    if len(moving) > options.coordinates:  # any: those that moved far did so by chance, too
+        moving = np.random.default_rng(0).permutation(moving)[: options.coordinates // 2]
+    many = replayed(one, seen.client, seen.sent, times)[..., moving]
+    (replays, size), updates = many.shape[1:], seen.updates[:, moving]
+    mean, away = many.mean(axis=1), many - many.mean(axis=1, keepdims=True)
+    # of fewer replays than coordinates much of the covariance is not known
+    shrunk = replays ** (-1.0 if replays <= size else -2.0)
+    covariance = np.swapaxes(away, 1, 2) @ away * (1 + 1 / replays) / max(replays - 1, 1)
+    covariance *= (1 - shrunk) + shrunk * np.eye(size)
     lengths = (updates**2).mean(axis=1, keepdims=True).clip(_TINY)
-    shared: tuple[float, ...] = (float(np.mean((updates - mean) ** 2 / lengths)),)
-    if not alone:  # of fewer replays than coordinates much of the covariance is not known
-        shrunk, shared = times ** (-1.0 if times <= len(moving) else -2.0), errors
-        covariance *= (1 + 1 / times) / (times - 1)
-        own += shrunk * np.einsum("mpp->mp", covariance)
-        covariance *= 1 - shrunk
 
     def density(error: float) -> tuple[Array, float]:
         """Of the messages with such an error: Student's, with 10 degrees of freedom and this
         covariance; and by how much more of themselves they answer to the rate."""
-        variance = (own + error * lengths)[..., None] * np.eye(len(moving))
-        root = np.linalg.cholesky(covariance + variance)
+        root = np.linalg.cholesky(covariance + error * lengths[..., None] * np.eye(size))
         both = np.linalg.solve(root, np.stack([updates - mean, mean], axis=2))
         gap, more = both[..., 0], both[..., 1]
         off = float((gap * more).sum() / max((more**2).sum(), _TINY))
-        tails = (10 + len(moving)) / 2 * np.log1p(((gap - off * more) ** 2).sum(axis=-1) / 8)
+        tails = (10 + size) / 2 * np.log1p(((gap - off * more) ** 2).sum(axis=-1) / 8)
         return -tails - np.log(np.einsum("mpp->mp", root)).sum(axis=1), off
 
-    found, off = max(map(density, shared), key=lambda one: float(one[0].sum()))
+    # an error that all messages share in parts of their length: what is left, or what suits best
+    rest = max(options.errors[0], float(np.mean((updates - mean) ** 2 / lengths)))
+    found, off = max(map(density, (*options.errors, rest)), key=lambda one: float(one[0].sum()))
     rate = one.program.learning_rate * float(np.exp(np.clip(off, -0.3, 0.3)))
-    return replace(one.at(rate), messages=found, errors=len(moving) * alone)
+    return replace(one.at(rate), messages=found, errors=size * certain(one.program))
 
 
-def paired(ways: Iterable[Explanation], off: Callable[[Explanation], Array]) -> Pairs:
+def paired(ways: Iterable[Explanation], off: Callable[..., Array]) -> tuple[Explanation, list[str]]:
     """The way under which recorded clients and those of the table agree best on the whole, pair by
     pair, and whose records each of the recorded has then. ``off``: how far each of the recorded (in
     the rows) is from what each of the table would have sent. Nothing is tried beyond what is not
@@ -366,51 +359,42 @@ def search(
             found.sort(key=lambda f: -round(f.evidence))
             # of both kinds: few orders tell badly how a random one compares with none
             kinds = ([f for f in found if certain(f.program) is kind] for kind in (True, False))
-            going = [f for kind in kinds for f in kind[:most]]
-            found = [f for f in found if f in going]
-        return found
+            found = [f for kind in kinds for f in kind[:most]]
+        return sorted(found, key=lambda f: -round(f.evidence))
 
-    plain = [o for o in optimisers if o in (Sgd(), Adam())]
-    plainly = trained(every, plain, batches[-2:], epochs[:1])
+    plainly = trained(every, (Sgd(), Adam()), batches[-2:], epochs[:1])
     first = fits("ways in which records enter the model", plainly, 2, 0.1, 1)
-    families = {type(f.program.optimiser) for f in first}  # those that come close
-    close = [o for o in optimisers if type(o) in families]
+    # of the kinds that come close
+    close = [o for o in optimisers if any(type(o) is type(f.program.optimiser) for f in first)]
     found = fits("ways to train", trained([first[0].at(1e-3)], close, batches, epochs), 2, 0.03)
     found = ranked(found or first, options.stages[:2])
     likely = [
-        weighed(structures(split, found[0].about)[0].trained(**found[0].training), seen, 32)
+        weighed(structures(split, found[0].about)[0].trained_as(found[0]), seen, 32)
         for split in tries.of("ways to hold records out", splits if len(splits) > 1 else ())
     ]
-    split = splits[0]
-    if likely:  # neighbouring shares are often as good: of these the one that is usual
-        most = max(likely, key=lambda f: f.evidence)
-        best = next(f for f in likely if f.as_good_as(most))
-        found, split = [best, *found[1:]], best.whole.data.held_out
-    kept = [*dict.fromkeys(f.about for f in first)][: options.structures]
-    others = [one for about in kept for one in structures(split, about)]
-    ways = [[one.trained(**f.training)] for one, f in product(others, found)]
+    # neighbouring shares are often as good: of these the one that is usual
+    best = next((f for f in likely if all(map(f.as_good_as, likely))), found[0])
+    kept, split = [*dict.fromkeys(f.about for f in first)], best.whole.data.held_out
+    others = (one for about in kept[: options.structures] for one in structures(split, about))
+    ways = [[one.trained_as(f)] for one, f in product(others, [best, *found[1:]])]
     refined = fits("ways to train with other inputs", ways, 4, 1e-3)
-    return ranked(refined or found[:1], options.stages)
+    return ranked(refined or [best], options.stages)
 
 
 # ----------------------------------------- recordings
 
 
-def held_out(
-    rows: Sequence[int], reported: Sequence[float], options: Options = USUAL
-) -> list[Split]:
-    """How clients of so many records may have come to train on what they report: the number of
+def held_out(rows: Sequence[int], counts: Sequence[float], options: Options = USUAL) -> list[Split]:
+    """How clients of so many records may have come to train on the counts that they report: of
     records or else, as ``len(loader)`` is, of batches; nan: nobody said how many."""
 
     def fits(share: float, size: int) -> bool:
         seen = [np.ceil((n - np.ceil(share * n)) / size) for n in rows]
-        return sorted(seen) == sorted(reported) or bool(np.isnan(reported).all())
+        return sorted(seen) == sorted(counts) or bool(np.isnan(counts).all())
 
     every, batches = (0.0, *options.held_out), [size for size in options.batches if size]
-    shares = [share for share in every if fits(share, 1)]
-    shares = shares or [share for share in every if any(fits(share, size) for size in batches)]
-    drawn: Any = product((share for share in shares if share), DRAWN)
-    found = [HeldOut(share=share, by=by, seed=seed) for share, (by, seed) in drawn]
+    shares = [share for share in every if any(fits(share, size) for size in batches)]
+    found = [HeldOut(share=s, by=by, seed=seed) for s in shares if s for by, seed in DRAWN]
     return [*([] if found and 0.0 not in shares else [None]), *found]
 
 
@@ -444,18 +428,15 @@ class Found:
 @dataclass(frozen=True)
 class Asked:
     """A recording with the table of its clients' records, the descriptions that it may have, each
-    in words, and how clients may have held records out. named: recorded clients of whom there are
+    in words. named: recorded clients of whom there are
     records, to the table's names, which are anybody's until they are known."""
 
     recording: Recording
     dataset: Dataset
     ways: Mapping[str, Federation]
     named: dict[str, str]
-    unknown: bool
-    splits: Sequence[Split]
     tries: Tries
-    work: Path
-    trust_code: bool = False
+    work: str
 
     def explanations(
         self, names: Iterable[str], split: Split, about: str = ""
@@ -470,7 +451,7 @@ class Asked:
             whole = way.model_copy(update={"data": data, "clients": clients})
             dataset = replace(self.dataset, task=data.task or self.dataset.task)
             try:
-                ready = settled(self.recording, whole, dataset, self.trust_code)[1]
+                ready = settled(self.recording, whole, dataset, self.tries.options.trust_code)[1]
             except OverheardError as error:
                 refused.append(error)
                 continue
@@ -481,49 +462,46 @@ class Asked:
                 # two are one where there is nothing in which they differ
                 one = Explanation(words, whole, program, given)
                 made.setdefault(program.model_dump_json(), one)
-        if not made:
+        if refused and not (made or about):
             raise refused[-1]
         return list(made.values())
 
     def described(self, description: Federation) -> Recording:
         """The recording by the table's names, however its clients trained."""
-        rmtree(self.work, ignore_errors=True)
-        describe(self.recording, description, self.work, self.trust_code)
-        return self.recording.described_in(self.work)
+        out = Path(mkdtemp(dir=self.work))
+        describe(self.recording, description, out, self.tries.options.trust_code)
+        return self.recording.described_in(out)
 
-    def recipes(self) -> list[Explanation]:
+    def recipes(self, splits: Sequence[Split]) -> list[Explanation]:
         """Recipes, ranked by some messages of some clients."""
         table = self.dataset.by_client()
-        if self.unknown:
-            every = self.explanations(table, self.splits[0])
+        if table.keys().isdisjoint(self.named):
+            every = self.explanations(table, splits[0])
             first = messages(self.described(every[0].whole), self.named.values(), 1)
-            ways = self.tries.of("ways to tell who is who", product(every, ("SGD", "Adam")), 1)
-            small = {"learning_rate": 1e-3, "batch_size": 32}
-            steps = (one.trained(optimiser=OPTIMISERS[name], **small) for one, name in ways)
+            ways = self.tries.of("ways to tell who is who", product(every, (Sgd(), Adam())), 1)
+            steps = (one.trained(optimiser=o, learning_rate=1e-3, batch_size=32) for one, o in ways)
             _, who = paired(steps, partial(turned, first=first))
             self.named.update(zip(self.named, who, strict=True))
         by_size = sorted(self.named.values(), key=lambda c: (len(table[c]), c))
         names = [by_size[k] for k in spread(len(by_size), self.tries.options.clients)]
         some = cache(partial(self.explanations, names))
-        recorded = self.described(some(self.splits[0], "")[0].whole)
+        recorded = self.described(some(splits[0], "")[0].whole)
         seen = messages(recorded, names, self.tries.options.rounds)
-        return search(some, seen, self.tries, self.splits)
+        return search(some, seen, self.tries, splits)
 
-    def programs(self) -> list[Explanation]:
+    def programs(self, splits: Sequence[Split]) -> list[Explanation]:
         """The program that answers as the clients did. Nothing is random in it: the first that
         gives the first message of the first client is it, and who is who follows from all."""
         rng, names = np.random.default_rng(0), [*self.dataset.by_client()]
-        releases = {
-            client: [Exchange(one.number, *ways) for one, *ways in self.recording.releases(client)]
-            for client in self.named
-        }
+        unknown = {*names}.isdisjoint(self.named)
 
         def gap(one: Explanation, client: str, name: str) -> float:
             """How far its first answer that is not off by 0 is from that on these records: 1 at
             most, and 2 where there is none, or it is known to have others."""
             with suppress(OverheardError, ArithmeticError):
-                if self.unknown or name == self.named[client]:
-                    some = one.program.assembled(releases[client])[:8]
+                if unknown or name == self.named[client]:
+                    first = islice(self.recording.releases(client), 8)
+                    some = one.program.assembled([Exchange(e.number, *ways) for e, *ways in first])
                     answers = (one.program.respond(x.sent, one.given[name], rng) for x in some)
                     gaps = map(one.program.distance, (x.returned for x in some), answers)
                     return float(min(1.0, next(filter(None, gaps), 0.0)))
@@ -532,19 +510,13 @@ class Asked:
         def off(clients: Sequence[str], one: Explanation) -> Array:
             return np.array([[gap(one, c, name) for name in names] for c in clients])
 
-        def ways() -> Iterator[Explanation]:
-            every = product(self.splits, self.explanations(names, self.splits[0]))
-            for split, one in self.tries.of("programs and what they held out", every, 1):
-                with suppress(OverheardError):
-                    yield self.explanations(names, split, one.about)[0]
-
-        clients = [*self.named]
-        first, _ = paired(ways(), partial(off, clients[:1]))
+        every, clients = self.explanations(names, splits[0]), [*self.named]
+        of = self.tries.of("programs and what they held out", product(splits, every), 1)
+        ways = (way for split, one in of for way in self.explanations(names, split, one.about))
+        first, _ = paired(ways, partial(off, clients[:1]))
         best, who = paired([first], partial(off, clients))
-        if self.unknown:
-            shared = {"clients": dict(zip(clients, who, strict=True))}
-            best = replace(best, whole=best.whole.model_copy(update=shared))
-        return [best]
+        renamed = {c: name for c, name in zip(clients, who, strict=True) if name != c}
+        return [replace(best, whole=best.whole.model_copy(update={"clients": renamed}))]
 
 
 def messages(recording: Recording, names: Iterable[str], rounds: int) -> Messages:
@@ -553,19 +525,13 @@ def messages(recording: Recording, names: Iterable[str], rounds: int) -> Message
     for name in names:
         link = observe(recording, who, LOCAL_MODEL, name).know(known.Messages)
         link = link.only(spread(len(link), rounds))
-        parts.append((link.sent, link.updates(), rounding(link), np.full(len(link), name)))
+        parts.append((link.sent, link.updates(), np.full(len(link), name)))
     return Messages(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def identify(
-    recording: Recording,
-    given: Mapping[str, Any],
-    work: Path,
-    trust_code: bool = False,
-    options: Options = USUAL,
-) -> Found:
-    """The recipe that the recording shows. ``given``: what is known of the description, its
-    [data] at least; ``work``: a folder for the time being."""
+def identify(recording: Recording, given: Mapping[str, Any], options: Options = USUAL) -> Found:
+    """The recipe that the recording shows. ``given``: what is known of the description but for
+    [clients], its [data] at least."""
     tries, ways = Tries(options), dict(possible(recording, given))
     dataset = load_data(next(iter(ways.values())))
     sizes = {c: len(records) for c, records in dataset.by_client().items()}
@@ -573,20 +539,17 @@ def identify(
                 for way, c in e.spans if way == "returned"}  # fmt: skip
     if not reported:
         raise FixConfig(
-            f"{recording.path}: holds sums of clients and no client's own message, so how each "
-            "trained is not found by replay: fill in what `overheard init` writes without --data, "
-            "and audit with --threat secure-server"
+            f"{recording.path}: holds sums of clients alone, so how each trained is unknown: fill "
+            "in what `overheard init` writes without --data, and audit with --threat secure-server"
         )
-    named = {c: given.get("clients", {}).get(c, c) for c in reported}
-    unknown = not given.get("clients") and not {*reported} & {*sizes}
-    if unknown and len(reported) <= len(sizes):
+    named = {c: c for c in reported if c in sizes}
+    if not named and len(reported) <= len(sizes):
         named = dict(zip(reported, sizes, strict=False))  # anybody, for the time being
-    named = {c: name for c, name in named.items() if name in sizes}
     rows, said = [sizes[name] for name in named.values()], [reported[c] for c in named]
-    splits, out = held_out(rows, said, options), work / "described"
-    asked = Asked(recording, dataset, ways, named, unknown, splits, tries, out, trust_code)
-    programs = releases_arrays(recording.payload)
-    best, *others = asked.programs() if programs else asked.recipes()
-    truth = (recorded := asked.described(best.whole)).truth()
-    fits = replays(recorded, best.program, truth, [*truth])
+    splits, networks = held_out(rows, said, options), not releases_arrays(recording.payload)
+    with TemporaryDirectory() as work:
+        asked = Asked(recording, dataset, ways, named, tries, work)
+        best, *others = (asked.recipes if networks else asked.programs)(splits)
+        truth = (recorded := asked.described(best.whole)).truth()
+        fits = replays(recorded, best.program, truth, [*truth])
     return Found((best, *others), fits, tuple(tries.skipped))
