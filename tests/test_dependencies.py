@@ -67,11 +67,7 @@ def python(script: str, *blocked: str) -> str:
         ("flower", "flwr", "import overheard.flower"),
         ("nvflare", "nvflare", "import overheard.nvflare"),
         ("ray", "ray", "from overheard.workers import on_cluster as f; list(f(len, [], 'auto'))"),
-        (
-            "xgboost",
-            "xgboost",
-            "from overheard.programs.trees import grow; grow(b'', (), None, 0)",
-        ),
+        ("xgboost", "xgboost", "from overheard.programs.trees import grow; grow(b'', (), None, 0)"),
         (
             "dp",
             "dp_accounting",

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from experiments.recordings import simulated
-from experiments.robustness.promises import Promise, total, tried
+from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.cli import main as overheard
 from overheard.errors import FixRecording
@@ -348,12 +348,7 @@ EXPERIMENTS = (
             for task in TASKS
             for trials, seed in ((4, 0), *((20, number) for number in range(4)))
         ],
-    ),
-)
-PROMISES = (
-    Promise(
-        "robustness-chaos",
-        "Killed at any instant and resumed: nothing finished is lost, and the end is the same",
-        _came,
+        must="Killed at any instant and resumed: nothing finished is lost, and the end is the same",
+        came=_came,
     ),
 )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.robustness.promises import Promise, total, tried
+from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.evaluation.compare import compare
 from overheard.evaluation.decision import clustered_interval, share_interval
@@ -173,12 +173,7 @@ EXPERIMENTS = (
         "comparisons of two audits: rises that are there, and that are not",
         _drawn,
         lambda: [cell(world=name, trials=2000, cost=60) for name in BY_NAME],
-    ),
-)
-PROMISES = (
-    Promise(
-        "robustness-compare",
-        "`overheard compare` sees a rise of 10 points, and none where there is none",
-        _came,
+        must="`overheard compare` sees a rise of 10 points, and none where there is none",
+        came=_came,
     ),
 )

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from experiments.recordings import simulated
-from experiments.robustness.promises import Promise, total, tried
+from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.audit import audit
@@ -242,22 +242,6 @@ def _answers(config: Settings, client: str) -> dict[str, str]:
     return {_named(e): e.answer(found.limits) for e in found.found}
 
 
-EXPERIMENTS = (
-    Experiment(
-        "robustness-guard",
-        "what leaves guarded clients, and what the audit then exposes",
-        guarded,
-        lambda: [cell(federation=n, cost=20, quick=n < 1) for n in range(FEDERATIONS)],
-    ),
-    Experiment(
-        "robustness-preflight",
-        "what preflight says, beside what the audit then finds",
-        asked,
-        lambda: [cell(federation=n, cost=60, quick=n < 1) for n in range(36)],
-    ),
-)
-
-
 def _left(found: Sequence[Result]) -> str:
     seconds = sum(r.values["cpu seconds"] for r in found) / total(found, "updates")
     said = f"{total(found, 'left'):,} of {total(found, 'updates'):,} updates left, and the audit "
@@ -267,15 +251,25 @@ def _left(found: Sequence[Result]) -> str:
 def _said(found: Sequence[Result]) -> str:
     return (
         f"{total(found, 'exposed')} exposed, of which {total(found, 'faults')} were called ok; "
-        f"ok was said {total(found, 'ok')} times"
+        f"the answer was ok {total(found, 'ok')} times"
     )
 
 
-PROMISES = (
-    Promise("robustness-guard", "What the guard lets leave is not exposed", _left),
-    Promise(
+EXPERIMENTS = (
+    Experiment(
+        "robustness-guard",
+        "what leaves guarded clients, and what the audit then exposes",
+        guarded,
+        lambda: [cell(federation=n, cost=20, quick=n < 1) for n in range(FEDERATIONS)],
+        must="What the guard lets leave is not exposed",
+        came=_left,
+    ),
+    Experiment(
         "robustness-preflight",
-        "`overheard preflight` says ok of nothing that the audit then exposes",
-        _said,
+        "what preflight says, beside what the audit then finds",
+        asked,
+        lambda: [cell(federation=n, cost=60, quick=n < 1) for n in range(36)],
+        must="`overheard preflight` says ok of nothing that the audit then exposes",
+        came=_said,
     ),
 )

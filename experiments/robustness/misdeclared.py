@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 import overheard
 from experiments.recordings import people, simulated
-from experiments.robustness.promises import Promise, total, tried
+from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.evaluation.decision import NOT_MEASURED
 from overheard.federation.federation import Federation
@@ -187,26 +187,6 @@ def identified(each: Cell) -> dict[str, Any]:
     return tried(1, fault, f"missed: {', '.join(missed)}") | {"right": right}
 
 
-EXPERIMENTS = (
-    Experiment(
-        "robustness-misdeclared",
-        "descriptions that are wrong in one thing, and right ones",
-        audited,
-        lambda: [
-            cell(federation=number, wrong=wrong, cost=20, quick=number < 1)
-            for number in range(FEDERATIONS)
-            for wrong in ("", *WRONG)
-        ],
-    ),
-    Experiment(
-        "robustness-init",
-        "descriptions found by overheard init",
-        identified,
-        lambda: [cell(federation=number, cost=60, quick=number < 1) for number in range(60)],
-    ),
-)
-
-
 def _called(found: Sequence[Result]) -> str:
     wrong = [r for r in found if r.setting["wrong"]]
     right = [r for r in found if not r.setting["wrong"]]
@@ -220,7 +200,25 @@ def _found(found: Sequence[Result]) -> str:
     return ", ".join(f"{n} {sum(r.values['right'][n] for r in found)}" for n in names)
 
 
-PROMISES = (
-    Promise("robustness-misdeclared", "A wrong description is called wrong", _called),
-    Promise("robustness-init", "`overheard init --data` finds the description", _found),
+EXPERIMENTS = (
+    Experiment(
+        "robustness-misdeclared",
+        "descriptions that are wrong in one thing, and right ones",
+        audited,
+        lambda: [
+            cell(federation=number, wrong=wrong, cost=20, quick=number < 1)
+            for number in range(FEDERATIONS)
+            for wrong in ("", *WRONG)
+        ],
+        must="A wrong description is called wrong",
+        came=_called,
+    ),
+    Experiment(
+        "robustness-init",
+        "descriptions found by overheard init",
+        identified,
+        lambda: [cell(federation=number, cost=60, quick=number < 1) for number in range(60)],
+        must="`overheard init --data` finds the description",
+        came=_found,
+    ),
 )

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from experiments.recordings import people, recorded
-from experiments.robustness.promises import Promise, total, tried
+from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.attacks import all_attacks, attack_named, is_slow, listens
 from overheard.evaluation.baselines import Imputed, Imputer
@@ -167,12 +167,12 @@ def _came(found: Sequence[Result]) -> str:
 
 
 EXPERIMENTS = (
-    Experiment("robustness-null", "audits in which there is nothing to learn", null_audits, _cells),
-)
-PROMISES = (
-    Promise(
+    Experiment(
         "robustness-null",
-        "Where nothing leaks at most 5 of 100 audits say exposed, and at most 15 unclear",
-        _came,
+        "audits in which there is nothing to learn",
+        null_audits,
+        _cells,
+        must="Where nothing leaks at most 5 of 100 audits say exposed, and at most 15 unclear",
+        came=_came,
     ),
 )

@@ -17,7 +17,7 @@ import numpy as np
 
 import overheard
 from experiments.recordings import people, recorded
-from experiments.robustness.promises import Promise, total, tried
+from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.evaluation.decision import EXPOSED
 from overheard.evaluation.policy import USUAL
@@ -84,13 +84,14 @@ def _came(found: Sequence[Result]) -> str:
     )
 
 
-EXPERIMENTS = (Experiment("robustness-policy", "what a policy answers", answered, _cells),)
-PROMISES = (
-    Promise(
+EXPERIMENTS = (
+    Experiment(
         "robustness-policy",
-        "**A policy never releases what the audit calls exposed**, and holds back at most 10% of "
-        "the federations in which nothing leaks",
-        _came,
+        "what a policy answers",
+        answered,
+        _cells,
+        must="**A policy never releases what the audit calls exposed**, and holds back at most 10% "
+        "of the federations in which nothing leaks",
+        came=_came,
     ),
 )
-"""Is a policy's answer one to rely on?"""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from experiments.pages import table
-from experiments.runner import Result, experiments, modules, results
+from experiments.runner import Result, experiments, results
 
 
 def tried(trials: int, faults: int, said: str) -> dict[str, Any]:
@@ -26,27 +25,18 @@ def counted(found: Sequence[Result]) -> str:
     return f"{total(found, 'faults')} faults" + "".join(f"; {where}" for where in wrong)
 
 
-@dataclass(frozen=True)
-class Promise:
-    """``must``: what has to hold of an experiment's cells; ``came``: what they came to."""
-
-    experiment: str
-    must: str
-    came: Callable[[Sequence[Result]], str] = counted
-
-
 def promise_table() -> str:
     """Every promise, the command that tries it, and what came of it."""
     rows = []
-    for one in (p for module in modules() for p in getattr(module, "PROMISES", ())):
-        found, cells = results(one.experiment), len(experiments()[one.experiment].cells())
+    for one in (one for one in experiments().values() if one.must):
+        found, cells = results(one.name), len(one.cells())
         if not found:
-            rows.append([one.must, f"`{one.experiment}`", "not run since it was written anew"])
+            rows.append([one.must, f"`{one.name}`", "not run since it was written anew"])
             continue
         part = "" if len(found) >= cells else f" ({len(found)} of {cells} cells)"
-        came = f"{total(found, 'trials'):,} trials{part}: {one.came(found)}"
+        came = f"{total(found, 'trials'):,} trials{part}: {(one.came or counted)(found)}"
         commit = max((r.date, r.commit) for r in found)[1][:8]
-        rows.append([one.must, f"`{one.experiment}`", f"{came} (at {commit})"])
+        rows.append([one.must, f"`{one.name}`", f"{came} (at {commit})"])
     return table(["what must hold", "command", "what came of it"], rows)
 
 

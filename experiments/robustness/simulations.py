@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from experiments.robustness.promises import Promise, tried
+from experiments.robustness.promises import tried
 from experiments.runner import Cell, Experiment, cell
 from overheard.decoding.client_sets import Evidence, Options, contributions, posterior
 from overheard.decoding.labels import Grouped, group_posterior, solve_residuals
@@ -399,12 +399,7 @@ EXPERIMENTS = (
         "intervals, p-values and probabilities against the truth",
         _drawn,
         lambda: [cell(simulation=name, trials=1500, cost=30) for name in BY_NAME],
-    ),
-)
-PROMISES = (
-    Promise(
-        "robustness-simulations",
-        "**Intervals contain the truth as often as they say**, p-values are uniform, "
+        must="**Intervals contain the truth as often as they say**, p-values are uniform, "
         "probabilities are calibrated",
     ),
 )

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.recordings import people, recorded
-from experiments.robustness.promises import Promise, total, tried
+from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.attacks.attribute import MaxEntropy
 from overheard.data.dataset import Dataset
@@ -221,13 +221,13 @@ def _came(found: Sequence[Result]) -> str:
 
 
 EXPERIMENTS = (
-    Experiment("robustness-unseen", "decoding on two tables that nobody had used", decoded, _cells),
-)
-PROMISES = (
-    Promise(
+    Experiment(
         "robustness-unseen",
-        "On two unseen tables no overconfident answer is unflagged; at most 1% of certain values "
-        "are wrong",
-        _came,
+        "decoding on two tables that nobody had used",
+        decoded,
+        _cells,
+        must="On two unseen tables no overconfident answer is unflagged; at most 1% of certain "
+        "values are wrong",
+        came=_came,
     ),
 )

@@ -23,10 +23,7 @@ from overheard.attacks.papers.lyu2021 import CosMatching, Statistics
 from overheard.attacks.partial import PartialDecode
 from overheard.attacks.sums import SumDecode
 from overheard.errors import ChooseAnotherAttack
-from overheard.transcript.knowledge import (
-    ClientProgram,
-    EverybodysRecords,
-)
+from overheard.transcript.knowledge import ClientProgram, EverybodysRecords
 from overheard.transcript.target import LABEL, attribute, membership
 from overheard.transcript.threat import SECURE_SERVER, SERVER
 from overheard.transcript.view import View, launch, observe

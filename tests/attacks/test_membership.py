@@ -12,11 +12,7 @@ from generated import tumours, visits
 
 from overheard.attacks.attribute import CandidateDecode, pool_candidates
 from overheard.attacks.client import client_of, rounding
-from overheard.attacks.one_step import (
-    decode_one_step,
-    inner_products,
-    network_measurement,
-)
+from overheard.attacks.one_step import decode_one_step, inner_products, network_measurement
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, last_layer_variances
 from overheard.decoding.ties import decode_tied
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData

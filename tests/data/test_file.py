@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from generated import write_csv
 
-from overheard.data.dataset import Dataset, domain_of
-from overheard.data.file import load
+from overheard.data import file
+from overheard.data.dataset import Data, Dataset, domain_of
 from overheard.errors import FixConfig, FixData
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import load_data, plan
@@ -28,6 +28,10 @@ COLUMNS = {
 }
 
 
+def load(path: str, client: str, target: str, of: tuple[str, ...] = (), **how: Any) -> Dataset:
+    return file.load(Data(source="file", path=path, client=client, target=target, **how), of)
+
+
 def saved(folder: Path, kind: str) -> Path:
     path = folder / f"people.{kind}"
     if kind == "csv":
@@ -39,7 +43,7 @@ def saved(folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_table_is_read_with_its_roles(tmp_path: Path, kind: str) -> None:
-    data = load(str(saved(tmp_path, kind)), "site", "y", sensitive=("sick",), drop=("age",))
+    data = load(str(saved(tmp_path, kind)), "site", "y", of=("sick",), drop=("age",))
     assert data.name == "people"
     assert data.origin == f"people.{kind}"  # the file's name, not where it lies
     assert data.inputs() == ("job", "sick")
@@ -65,7 +69,7 @@ def test_a_text_target_means_classification(tmp_path: Path) -> None:
         ({"client": "place"}, "client column 'place' is not in the data: site, age"),
         ({"target": "z"}, "target column 'z' is not in the data"),
         ({"target": "site"}, "'site' cannot be both client and target"),
-        ({"sensitive": ("sex",)}, r"people\.csv: no column 'sex'; columns: site, age"),
+        ({"of": ("sex",)}, r"people\.csv: no column 'sex'; columns: site, age"),
         ({"drop": ("sex",)}, r"people\.csv: no column 'sex'"),
         ({"drop": ("y",)}, "target column 'y' is not in the data"),
         ({"drop": ("age", "job", "sick")}, "people: no column is left to predict 'y' from"),

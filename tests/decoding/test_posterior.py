@@ -215,10 +215,7 @@ def test_indistinguishable_records_stay_undecided():
 
 @settings(max_examples=15)
 @given(
-    seed=st.integers(0, 2**31),
-    m=st.integers(2, 10),
-    k=st.integers(2, 3),
-    rows=st.integers(1, 8),
+    seed=st.integers(0, 2**31), m=st.integers(2, 10), k=st.integers(2, 3), rows=st.integers(1, 8)
 )
 def test_invariances(seed, m, k, rows):
     """Order of records, a shift per record, a rotation of the rows."""

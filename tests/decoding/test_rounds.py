@@ -11,13 +11,7 @@ from scipy.special import expit
 
 from overheard.decoding.measurement import from_rows
 from overheard.decoding.posterior import decode
-from overheard.decoding.rounds import (
-    Steps,
-    _Law,
-    from_factors,
-    moments_of_secret,
-    statistics,
-)
+from overheard.decoding.rounds import Steps, _Law, from_factors, moments_of_secret, statistics
 from overheard.errors import FixRecording
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.measurement import from_rows
-from overheard.decoding.ties import decode_tied, linear_solve
+from overheard.decoding.ties import decode_tied, linear_solve, solve_gram
 
 
 @pytest.mark.parametrize("candidates", [2, 3])
@@ -66,6 +66,23 @@ def test_open_records_are_solved_for_given_the_decided_ones(rng):
     alike = features / loud
     few = from_rows(alike[:, :, :40], alike[np.arange(60), truth, :40].sum(axis=0), 1e-3)
     assert linear_solve(few, np.arange(60)) is None
+
+
+@pytest.mark.parametrize("candidates", [2, 3])
+def test_a_factor_in_float32_decides_what_one_in_float64_does_or_nothing(rng, candidates):
+    groups = np.array([*range(40), 39])
+    features, truth = rng.normal(size=(40, candidates, 200))[groups], rng.integers(0, 2, 41)
+    for alike, precision in ((1.0, 1e6), (1.0, 1e60), (1e-3, 1e6)):
+        features[1] = alike * features[1] + (1 - alike) * features[0]
+        rows = features[:, 1:] - features[:, :1]
+        left = (features[np.arange(41), truth] - features[:, 0]).sum(axis=0)
+        gram, told = np.einsum("iar,jbr->iajb", rows, rows), rows @ left
+        exact = solve_gram(precision * gram, precision * told, groups)
+        single = solve_gram(gram.astype(np.float32), told, groups, unit=precision)
+        assert exact is not None
+        assert (single is None) == (alike < 1)
+        for one, two in zip(exact, single or exact, strict=True):
+            np.testing.assert_allclose(*(getattr(x, "probabilities", x) for x in (one, two)))
 
 
 def test_counts_that_are_not_clear_of_the_noise_are_no_solution(rng):

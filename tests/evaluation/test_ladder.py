@@ -75,7 +75,6 @@ def test_sums_are_listened_to_round_by_round_as_well(federate):
 
 WIDE = {"name": "mlp", "hidden": [32]}
 SOME = {"rounds": 1, "participation": 1.0, "clients": 5, "people": 60, "columns": 8}
-NAMED = {rung.name: rung for rung in RUNGS}
 REGISTER = ("x0", "x1", "x2", "x3")
 
 

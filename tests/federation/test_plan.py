@@ -73,10 +73,7 @@ def test_the_task_decides_loss_and_outputs(
         ({"audit": {"attributes": ["ill"]}}, "attribute 'ill' is not an input"),
         ({"audit": {"attributes": ["age"]}}, None),
         ({"data": {"drop": ["zz"]}}, r"people\.csv: no column 'zz'; columns: at"),
-        (
-            {"data": {"path": "nowhere.csv"}},
-            r"no such file \(looked in .*`path` in \[data\]",
-        ),
+        ({"data": {"path": "nowhere.csv"}}, r"no such file \(looked in .*`path` in \[data\]"),
         ({"data": {"path": ""}}, "source 'file' needs path, client and target"),
         ({"data": {"source": "randhie"}}, r"data\.path belongs to source = 'file'; 'randhie'"),
         ({"data": {"source": "fil"}}, r"unknown data source 'fil'.*did you mean 'file'"),

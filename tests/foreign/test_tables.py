@@ -104,11 +104,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("compression", "version", "dictionary"),
-    [
-        ("none", "1.0", True),
-        ("snappy", "2.0", False),
-        ("zstd", "1.0", True),
-    ],
+    [("none", "1.0", True), ("snappy", "2.0", False), ("zstd", "1.0", True)],
 )
 def test_parquet_tables_come_back(
     file: Path, compression: str, version: str, dictionary: bool

@@ -167,10 +167,7 @@ def test_enough_noise_lets_it_pass_and_is_never_the_same_twice(ready: Plan, fold
 
 
 def test_what_is_not_known_does_not_leave_unless_it_may(
-    ready: Plan,
-    folder: Path,
-    measuring: Callable[..., list[int]],
-    caplog: pytest.LogCaptureFixture,
+    ready: Plan, folder: Path, measuring: Callable[..., list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
     measuring([DOUBTED], [DOUBTED])
     reply, _ = answered(ready, guarded(folder))

@@ -31,11 +31,7 @@ PROCESSORS = {
         "ATEN_CPU_CAPABILITY": "avx2",
         "MKL_CBWR": "AVX2",
     },
-    "Nehalem": {
-        "OPENBLAS_CORETYPE": "Nehalem",
-        "NPY_DISABLE_CPU_FEATURES": "X86_V4 X86_V3",
-        **OLD,
-    },
+    "Nehalem": {"OPENBLAS_CORETYPE": "Nehalem", "NPY_DISABLE_CPU_FEATURES": "X86_V4 X86_V3", **OLD},
 }
 """What makes OpenBLAS, numpy, torch and MKL take the kernels of an older processor."""
 LAUNCHED = """

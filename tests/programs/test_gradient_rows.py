@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overheard.programs.gradient_rows import GradientRows, Outer, Written, stacked
+from overheard.programs.gradient_rows import GradientRows, Outer, Written, few_of, stacked
 
 SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
 
@@ -86,6 +86,26 @@ def test_products_sums_and_clipping_are_those_of_the_gradients_written_out(
         np.testing.assert_allclose(right, np.einsum("nab,nac->bc", g, g), atol=1e-10)
         assert biases == (out if bias or isinstance(layer, Written) else 0)
         start += layer.width
+
+
+@given(st.integers(0, 10_000), st.booleans())
+def test_few_numbers_are_columns_of_all_of_them(seed, bias):
+    """The same of every candidate: of inputs that none moves, and of the biases."""
+    rng = np.random.default_rng(seed)
+    inputs, flat = rng.normal(size=(3, 5, 9)), rng.normal(size=4 * (9 + bias))
+    inputs[1:, :, 3:], inputs[2, :, 0] = inputs[0, :, 3:], inputs[0, :, 0]
+    one, *others = (GradientRows((Outer(rng.normal(size=(5, 4)), x, bias),)) for x in inputs)
+    differences = [other.since(one) for other in others]
+    few, block = few_of(differences, one.blocks(flat), 8)
+    assert few[0].layers[0].parts[0][0].inputs.dtype == np.float32
+    for some, other in zip(few, others, strict=True):
+        rows = other.explicit() - one.explicit()
+        which = [9 * unit + column for unit in range(4) for column in (3, 6)]
+        which += range(36, 36 + 4 * bias)
+        np.testing.assert_allclose(some.explicit(), rows[:, which], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(
+            some.project(block), rows[:, which] @ flat[which], rtol=1e-4, atol=1e-5
+        )
 
 
 def test_nothing_cancels_between_candidates_that_hardly_differ():

@@ -12,12 +12,7 @@ from federations import generated_people, recorded, view_of, with_strangers
 from scripts import load
 
 from overheard.attacks import all_attacks, attack_named
-from overheard.errors import (
-    ChooseAnotherAttack,
-    FixConfig,
-    FixRecording,
-    OverheardError,
-)
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixRecording, OverheardError
 from overheard.evaluation.audit import audit
 from overheard.evaluation.replay import replays
 from overheard.federation.federation import parse_config

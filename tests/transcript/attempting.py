@@ -21,6 +21,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from overheard.cli.audit import run_audit
+from overheard.data.dataset import Data
 from overheard.data.file import load
 from overheard.errors import FixConfig, FixRecording
 from overheard.evaluation.compare import compare
@@ -300,7 +301,7 @@ def _cells(place: Path) -> None:
 
 def _table(place: Path) -> None:
     (file,) = place.glob("table.*")
-    load(str(file), client="c", target="y")
+    load(Data(source="file", path=str(file), client="c", target="y"))
 
 
 READERS: dict[str, Callable[[Path], None]] = {

@@ -31,9 +31,8 @@ from experiments.runner import Cell, Experiment, Values, cell
 from overheard.attacks.baselines import AuxiliaryMean, Naive
 from overheard.attacks.label import BayesGroups, LinearDecode
 from overheard.attacks.papers.leprovost2023 import GroupMeansPinv, GroupMeansTikhonov, SingleRecord
-from overheard.data.dataset import Dataset
+from overheard.data.dataset import Data, Dataset
 from overheard.decoding.labels import LabelOptions
-from overheard.federation.federation import Data
 from overheard.federation.plan import encoding_for
 from overheard.programs.networks import initial, network
 from overheard.programs.recipe import Dense, Recipe, Target

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,6 @@ from overheard.decoding.calibration import judged
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import Posterior, fits, max_entropy
 from overheard.decoding.measurement import (
-    BLOCK,
     NUMBERS,
     SPARE,
     UNKNOWNS,
@@ -61,7 +60,7 @@ from overheard.decoding.rounds import (
 )
 from overheard.decoding.ties import decode_tied, solve_gram
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs.gradient_rows import Differences, GradientRows, Outer, add_products
+from overheard.programs.gradient_rows import Differences, GradientRows, Outer, add_products, few_of
 from overheard.programs.linearise import Encoded
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import client_rows, network
@@ -88,6 +87,7 @@ class OneStepOptions:
     scaled_rounds: in which scales are looked for (spread evenly).
     passes: of scale and secret in turn, where equations are few.
     halved: an update was scaled if what no candidates explain falls at least so far.
+    equations: so many an unknown are tried first, in float32.
     """
 
     rounds: int = 100
@@ -97,6 +97,7 @@ class OneStepOptions:
     scaled_rounds: int = 8
     passes: int = 4
     halved: float = 0.5
+    equations: int = 10
 
 
 DEFAULT = OneStepOptions()
@@ -200,25 +201,28 @@ def _proven(client: Client, rounds: int, options: OneStepOptions) -> Found | Non
     observed; None where it cannot, or where scales are to be found first."""
     recipe, candidates = client.recipe, client.encoded
     thetas, updates, noise = _observed(client, rounds)
-    short = 2 * thetas.size < candidates.unknowns
+    short = 2 * thetas.size < client.candidates.unknowns
     if short or client.messages.sparse or client.may_be_clipped:
         return None
     loudest = noise.max(axis=1, keepdims=True) * np.sqrt(options.louder)
-    products = inner_products(recipe, thetas, updates, loudest, candidates)
-    solved = solve_gram(products.gram, products.told, client.ties, client.prior)
-    if solved is None:
-        return None
-    posterior, shares = solved
-    chi2, equations = 0.0, products.equations
-    for theta, update, sd in zip(thetas, updates, noise, strict=True):
-        chi2 += float(np.square((update - _expected(client, theta, shares)) / sd).sum())
-    if not candidates.present.all():
-        missing = candidates.members - shares[:, candidates.present].sum()
-        chi2 += float(missing / options.count_sd) ** 2
-    if not fits(chi2, equations):
-        return None
-    mean_square = chi2 / equations
-    return Found(client, replace(posterior, chi2_per_equation=mean_square), mean_square, {})
+    enough = options.equations * client.candidates.unknowns // len(thetas)
+    # where layers are dense a part of the equations in float32 comes first
+    for few in (enough, 0) if network(recipe).factored else (0,):
+        products = inner_products(recipe, thetas, updates, loudest, candidates, few=few)
+        solved = solve_gram(products.gram, products.told, client.ties, client.prior, products.unit)
+        if solved is None:
+            continue
+        posterior, shares = solved
+        chi2 = 0.0
+        for theta, update, sd in zip(thetas, updates, noise, strict=True):
+            chi2 += float(np.square((update - _expected(client, theta, shares)) / sd).sum())
+        if not candidates.present.all():
+            missing = candidates.members - shares[:, candidates.present].sum()
+            chi2 += float(missing / options.count_sd) ** 2
+        if fits(chi2, products.equations):
+            left = chi2 / products.equations
+            return Found(client, replace(posterior, chi2_per_equation=left), left, {})
+    return None
 
 
 def _strange(measurement: Measurement, options: OneStepOptions) -> bool:
@@ -255,7 +259,7 @@ def network_measurement(client: Client, rounds: int, scales: Array | None = None
         updates, noise = updates / scales[:, None], noise / scales[:, None]
     if client.messages.sparse:
         return _rows(recipe, thetas, updates, noise, candidates, updates != 0)
-    if candidates.unknowns * thetas.size > NUMBERS:
+    if client.candidates.unknowns * thetas.size > NUMBERS:
         return inner_products(recipe, thetas, updates, noise, candidates).measurement()
     return _rows(recipe, thetas, updates, noise, candidates)
 
@@ -333,13 +337,15 @@ def _rows(
 
 
 class Products(NamedTuple):
-    """Whitened inner products: of all differences with one another (m, K - 1, m, K - 1), and with
-    what the first candidates leave (m, K - 1); the square of that; the number of equations."""
+    """Whitened inner products, in units of ``unit``: of all differences with one another
+    (m, K - 1, m, K - 1), and with what the first candidates leave (m, K - 1); the square of that;
+    the number of equations."""
 
     gram: Array
     told: Array
     energy: float
     equations: int
+    unit: float = 1.0
 
     def measurement(self) -> Measurement:
         """Their measurement, and what the differences cannot explain."""
@@ -357,28 +363,34 @@ def inner_products(
     noise: Array,
     candidates: Encoded,
     weights: Array | None = None,
+    few: int = 0,
 ) -> Products:
     """Of sums (T, P) of gradients at models (T, P), without the gradients.
 
     Rounds are weighted by their own noise (T, P), so that the sum of Gram matrices has unit noise.
-    weights: (T, m), how often a record's gradient counts (None: once).
+    weights: (T, m), how often a record's gradient counts (None: once). few: about so many numbers
+    of each round are enough, in float32 (0: all).
     """
     values, people, _ = candidates.inputs.shape
     counted = int(not candidates.present[0])
     number_of = candidates.members * counted / DEFAULT.count_sd
+    precisions = 1 / np.mean(noise**2, axis=1)
+    unit = float(precisions[0]) if few else 1.0  # float32 ends at 1e38
     # record-major: the K - 1 differences of a record stand side by side
-    gram = np.full((people, values - 1, people, values - 1), counted * DEFAULT.count_sd**-2)
-    told = np.full((people, values - 1), number_of / DEFAULT.count_sd)
+    shape, dtype = (people, values - 1), np.float32 if few else np.float64
+    gram = np.full(shape * 2, counted * DEFAULT.count_sd**-2 / unit, dtype)
+    told = np.full(shape, number_of / DEFAULT.count_sd / unit)
     energy = number_of**2
-    for number, (theta, update, sd) in enumerate(zip(thetas, updates, noise, strict=True)):
-        precision = float(1 / np.mean(sd**2))
-        at = _at(recipe, theta, candidates, update, None if weights is None else weights[number])
-        energy += precision * float(at.left @ at.left)
+    counts = [None] * len(thetas) if weights is None else weights
+    for theta, update, precision, count in zip(thetas, updates, precisions, counts, strict=True):
+        at = _at(recipe, theta, candidates, update, count)
+        energy += float(precision * (at.left @ at.left))
         blocks = at.base.blocks(at.left)
-        for a, one in enumerate(at.others):
-            told[:, a] += precision * one.project(blocks)
-        add_products(at.others, precision, gram)
-    return Products(gram, told, energy, thetas.size + counted)
+        used, same = few_of(at.others, blocks, few) if few else (at.others, blocks)
+        for a, one in enumerate(used):
+            told[:, a] += precision / unit * one.project(same)
+        add_products(used, precision / unit, gram)
+    return Products(gram, told, energy, thetas.size + counted, unit)
 
 
 def is_single_layer(client: Client) -> bool:
@@ -530,50 +542,27 @@ def _very_many(client: Client) -> bool:
     if unknowns <= UNKNOWNS or not one_step(client.messages, recipe):
         return False
     everybody = bool(client.candidates.present.all())
-    return everybody and network(recipe).factored and _layer(recipe).width > 2 * unknowns
+    numbers = int(np.prod(recipe.model.own_layout()[0][1]))
+    return everybody and network(recipe).factored and numbers > 2 * unknowns
 
 
 def _first_layer(client: Client) -> Posterior:
     """The posterior from the first round's first layer. The attribute enters it directly, and its
     equations are used (decoders.md section 4: 20,000 records, 1.5 million parameters)."""
-    link, recipe, candidates = client.messages, client.recipe, client.encoded
-    inputs, first, theta = candidates.inputs, _layer(recipe), link.sent[0].astype(np.float64)
-    scale = candidates.members / rate_of(link, recipe)
-    noise = float(np.sqrt(np.mean((rounding(link)[0, : first.width] * scale) ** 2)))
-    design = np.column_stack([inputs[0], np.ones((inputs.shape[1], int(first.bias)))])
-    errors = [_errors(recipe, theta, *one) for one in zip(inputs, candidates.labels, strict=True)]
-    target: Array = first.block(link.updates()[0, : first.width] * scale).astype(np.float64)
-    residual = target - errors[0].T @ design
-    own = np.flatnonzero((inputs != inputs[0]).any(axis=(0, 1)))
-    features = []
-    for x, error in zip(inputs[1:], errors[1:], strict=True):
-        # (delta_1 - delta_0) [a_1, 1]' + delta_0 [a_1 - a_0, 0]', the latter in few columns
-        delta, moved = error - errors[0], (x - inputs[0])[:, own]
-        whole = Part(delta, design, np.arange(design.shape[1]))
-        features.append((whole, Part(delta, moved, own), Part(errors[0], moved, own)))
-    operator = OuterProducts(features, (residual.shape[0], residual.shape[1]))
-    found = decode_matrix_free(operator, residual, noise, client.ties)
-    notes: dict[str, float | int | str] = {
-        "proven": str(found.converged),
-        "iterations": found.iterations,
-    }
-    return replace(found, flag="" if found.converged else UNSOLVED, notes=notes)
-
-
-def _layer(recipe: Recipe) -> Outer:
-    """The first layer of a gradient, for its shape."""
-    theta, record = np.zeros(recipe.model.size), np.zeros((1, recipe.model.inputs))
-    first = network(recipe).rows(theta, record, np.zeros(1)).layers[0]
+    recipe, candidates = client.recipe, client.encoded
+    (theta,), (update,), (noise,) = _observed(client, 1)
+    at = _at(recipe, theta, candidates, update)
+    first = at.base.layers[0]
     assert isinstance(first, Outer)
-    return first
-
-
-def _errors(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Array:
-    """Errors (n, out) of the first layer; the other layers are made chunk by chunk and let go."""
-    made, chunk = [], max(1, BLOCK // recipe.model.size)
-    for start in range(0, len(inputs), chunk):
-        rows = slice(start, start + chunk)
-        first = client_rows(recipe, theta, inputs[rows], labels[rows]).layers[0]
-        assert isinstance(first, Outer)
-        made.append(np.asarray(first.errors, np.float64))
-    return np.concatenate(made)
+    residual: Array = first.block(at.left[: first.width]).astype(np.float64)
+    sd = float(np.sqrt(np.mean(noise[: first.width] ** 2)))
+    features, biases = [], np.arange(recipe.model.inputs, residual.shape[1])
+    for one in at.others:
+        layer: Any = one.layers[0]  # a dense one
+        parts = [Part(part.errors, part.inputs, own) for part, own in layer.parts]
+        ones = np.ones((candidates.records, len(biases)))
+        features.append((*parts, Part(parts[0].errors, ones, biases)))
+    operator = OuterProducts(features, (residual.shape[0], residual.shape[1]))
+    found = decode_matrix_free(operator, residual, sd, client.ties)
+    found.notes.update(proven=str(found.converged), iterations=found.iterations)
+    return found if found.converged else replace(found, flag=UNSOLVED)

@@ -114,7 +114,7 @@ class Replay:
         self.alike = [np.flatnonzero(self.ties == group) for group in several]
         self.rng = np.random.default_rng(0)
         some = self.candidates.drawn(self.prior, options.watched, self.rng)
-        unknowns = self.candidates.unknowns
+        unknowns = client.candidates.unknowns
         most = max(options.equations * unknowns, NUMBERS // unknowns)
         self.which = self.at.telling(self.at.trained(some).parts, most)
         self.place = np.spacing(np.abs(link.returned[0, self.which])).astype(np.float64)

@@ -434,7 +434,7 @@ class _Round:
         cross = cross - products @ means[:, :, 0].ravel()
 
         def onto(columns: Array, right: Array) -> Array:
-            made = np.einsum("nfc,nfq->ncq", columns, right.reshape(n, free, -1), optimize=True)
+            made = np.swapaxes(columns, 1, 2) @ right.reshape(n, free, -1)
             return np.asarray(made.reshape(n * columns.shape[2], -1) / self.noise)
 
         noisy = onto(roots, products).T

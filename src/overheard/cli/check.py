@@ -42,7 +42,8 @@ def check(
     Ids, dates, free text and constants are left out of the model; rows with gaps are left out. The
     file is tried: one client is attacked on one secret, which tells how long an audit will take.
     """
-    from overheard.data.file import NO_VALUE, Reading, read_table, roles
+    from overheard.data.dataset import Data
+    from overheard.data.file import NO_VALUE, read_table, roles
     from overheard.data.roles import CLIENTS, NOT_INPUTS, TARGETS, called
 
     refuse_existing(out)
@@ -61,8 +62,7 @@ def check(
     data |= {"target": target, "drop": drop}
     if table.suffix != ".parquet" and any(r.gaps for r in found if r.name not in drop):
         data["missing"] = sorted(NO_VALUE)
-    reading = Reading(tuple(drop), missing=tuple(data.get("missing", ())))
-    left = len(read_table(str(table), reading, client)[0])
+    left = len(read_table(Data(**data))[0])
     by_values = sorted((r for r in inputs if r.values > 1), key=lambda r: r.values)
     asked = secret or [r.name for r in by_values[:SECRETS]]
     goal = next(r for r in found if r.name == target)

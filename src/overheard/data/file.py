@@ -12,15 +12,14 @@ import io
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.data.dataset import Dataset
+from overheard.data.dataset import Data, Dataset
 from overheard.data.roles import Role, role_of
 from overheard.errors import FixConfig, FixData
 from overheard.foreign.files import read_bounded
@@ -42,20 +41,13 @@ _COMMA, _POINT = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d*\.\d+")
 Column = NDArray[Any]
 
 
-def load(
-    path: str,
-    client: str,
-    target: str,
-    sensitive: tuple[str, ...] = (),
-    task: Literal["regression", "classification"] | None = None,
-    **reading: Any,
-) -> Dataset:
-    """Read the file, as `Reading` says; a text target means classification.
+def load(how: Data, sensitive: tuple[str, ...] = ()) -> Dataset:
+    """Read the file; a text target means classification.
 
-    Without a ``client`` column the records are nobody's, and the column `NOBODYS` says so.
+    Without a client column the records are nobody's, and the column `NOBODYS` says so.
     """
-    how = Reading(**reading)
-    records, origin = read_table(path, how, client, sensitive)
+    path, client, target = how.path, how.client, how.target
+    records, origin = read_table(how, wanted=sensitive)
     for name, values in records.without(client, target).columns.items():
         text = values.dtype.kind == "U"
         role = role_of(name, values.tolist(), not text)
@@ -74,37 +66,20 @@ def load(
         records=records,
         client=client or NOBODYS,
         target=target,
-        task=task or ("classification" if text_target else "regression"),
-        sensitive=tuple(sensitive),
+        task=how.task or ("classification" if text_target else "regression"),
+        sensitive=sensitive,
         origin=origin,
         licence="the user's own",
     )
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How a table is read. ``drop``: columns that are left out; ``categories``: columns that are
-    text even where they look like numbers; ``keep``: columns that are inputs although they look
-    like ids or dates. Of CSV: rows in which one of ``missing`` stands in a
-    column that is not dropped are left out.
-    """
-
-    drop: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    keep: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    encoding: str = ""
-    separator: str = ""
-
-
-def read_table(
-    path: str, how: Reading, client: str = "", wanted: tuple[str, ...] = ()
-) -> tuple[Records, str]:
+def read_table(how: Data, path: str = "", wanted: tuple[str, ...] = ()) -> tuple[Records, str]:
     """The records of a table, text columns being categories, and its origin in words.
 
-    ``wanted``: columns that must be there.
+    ``path``: of another table that is written like that of the clients' records. ``wanted``:
+    columns that must be there.
     """
-    file, drop, categories = Path(path), how.drop, how.categories
+    file, drop, categories = Path(path or how.path), how.drop, how.categories
     if not file.is_file():
         raise FixData(
             f"{file}: no such file (looked in {file.resolve().parent}); `path` in [data] must name "
@@ -128,7 +103,7 @@ def read_table(
     columns = {}
     for name, values in found.items():
         large = _is_large(values)
-        if large and name not in (client, *categories):
+        if large and name not in (how.client, *categories):
             raise FixData(
                 f"{file}: column {name!r} holds whole numbers beyond 2^53, which no model sees "
                 "exactly; name it in `drop`, in `categories` if they are names, or write it in "
@@ -137,19 +112,18 @@ def read_table(
         if large or name in categories:
             values = np.asarray([str(value).strip() for value in values.tolist()])
         columns[name] = as_column(values)
-        if columns[name].dtype.kind == "U" and name not in (client, *categories):
+        if columns[name].dtype.kind == "U" and name not in (how.client, *categories):
             _refuse_numbers(file, name, columns[name])
     return Records(columns), origin
 
 
-def roles(path: str | Path, how: Reading | None = None) -> tuple[list[Role], int]:
+def roles(file: Path) -> tuple[list[Role], int]:
     """What each column of a table is, and how many rows there are; no cell is refused."""
-    file = Path(path)
     if file.suffix == ".parquet":
-        found = read_table(str(file), Reading())[0].columns
+        found = read_table(Data(source="file", path=str(file)))[0].columns
         of = [role_of(n, v.tolist(), v.dtype.kind != "U") for n, v in found.items()]
         return of, len(next(iter(found.values())))
-    names, rows, point = _rows(file, how or Reading())
+    names, rows, point = _rows(file)
     told = []
     for name, column in zip(names, zip(*rows, strict=True), strict=True):
         there = [cell for cell in column if cell.strip() not in NO_VALUE]
@@ -159,9 +133,9 @@ def roles(path: str | Path, how: Reading | None = None) -> tuple[list[Role], int
     return told, len(rows)
 
 
-def _read_csv(file: Path, how: Reading) -> tuple[dict[str, Column], list[str], int]:
+def _read_csv(file: Path, how: Data) -> tuple[dict[str, Column], list[str], int]:
     """The columns that are used, the names of all, and how many rows were left out."""
-    names, rows, point = _rows(file, how)
+    names, rows, point = _rows(file, how.encoding, how.separator)
     cells = {n: c for n, c in zip(names, zip(*rows, strict=True), strict=True) if n not in how.drop}
     whole = np.ones(len(rows), dtype=bool)
     for name, column in cells.items():
@@ -183,12 +157,14 @@ def _read_csv(file: Path, how: Reading) -> tuple[dict[str, Column], list[str], i
     return found, names, int((~whole).sum())
 
 
-def _rows(file: Path, how: Reading) -> tuple[list[str], list[list[str]], str]:
+def _rows(
+    file: Path, encoding: str = "", separator: str = ""
+) -> tuple[list[str], list[list[str]], str]:
     """The names of all columns, the rows as they stand, and what decimals are written with."""
     if not file.is_file():
         raise FixData(f"{file}: no such file; give a CSV or Parquet table")
-    text = _decoded(file, how.encoding)
-    mark = how.separator or _separator(text)
+    text = _decoded(file, encoding)
+    mark = separator or _separator(text)
     try:
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark) if row]
         names = rows.pop(0) if rows else []
@@ -201,7 +177,7 @@ def _rows(file: Path, how: Reading) -> tuple[list[str], list[list[str]], str]:
         ) from error
     check("columns", len(names), file, FixData)
     check("rows", len(rows), file, FixData)
-    if len(names) < 2 and not how.separator:
+    if len(names) < 2 and not separator:
         looked = ", ".join(map(repr, SEPARATORS))
         raise FixData(
             f"{file}: has one column only, {short(names[0] if names else '')}, and none of "

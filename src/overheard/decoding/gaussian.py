@@ -37,7 +37,7 @@ def moment_sites(
         return precision, np.repeat(1.0 / p[:, :1], len(free), axis=1)
     mean = p @ points
     centred = points - mean[:, None]
-    spread = np.einsum("nk,nkc,nkd->ncd", p, centred, centred, optimize=True)
+    spread = np.swapaxes(centred * p[:, :, None], 1, 2) @ centred
     precision = np.linalg.inv(spread + least * np.eye(points.shape[1]))
     return precision, (precision @ mean[:, :, None])[:, :, 0]
 
@@ -75,7 +75,7 @@ def tilt(prior: Array, precision: Array, shift: Array, points: Array | None = No
         logits[:, 1:] += shift - 0.5 * np.einsum("nkk->nk", precision)
     else:
         logits += shift @ points.T
-        logits -= 0.5 * np.einsum("kc,ncd,kd->nk", points, precision, points, optimize=True)
+        logits -= 0.5 * (points @ precision * points).sum(axis=2)
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(p / p.sum(axis=1, keepdims=True), dtype=np.float64)
 

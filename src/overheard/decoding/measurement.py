@@ -119,12 +119,9 @@ class Measurement:
 
     def inflated(self, factor: float) -> Measurement:
         """The same measurement under noise whose standard deviation is ``factor`` times larger."""
-        return replace(
-            self,
-            features=self.features / factor,
-            total=self.total / factor,
-            residual_ss=self.residual_ss / factor**2,
-        )
+        features, total = self.features / factor, self.total / factor
+        squares = self.residual_ss / factor**2
+        return replace(self, features=features, total=total, residual_ss=squares)
 
     def capped(self, limit: float) -> Measurement:
         """The same measurement with singular values above ``limit`` lowered to it.

@@ -326,11 +326,9 @@ def flip_check(
     checked = doubts * (np.minimum(doubt, 0.5) / np.maximum(doubt, 1e-300))[:, None]
     checked[rows, answer] = 1 - np.minimum(doubt, 0.5)
     unique = float(doubts[raised].max()) < options.likelier
-    return replace(
-        posterior,
-        probabilities=np.where(raised[:, None], checked, p),
-        flag=posterior.flag or ("" if unique else NOT_UNIQUE),
-    )
+    believed = np.where(raised[:, None], checked, p)
+    flag = posterior.flag or ("" if unique else NOT_UNIQUE)
+    return replace(posterior, probabilities=believed, flag=flag)
 
 
 def descended(

@@ -106,12 +106,8 @@ def _coordinate(
     part = from_differences(rows[:, 1:] - rows[:, :1], inside / raised, 1.0, floor=FLOOR / 4)
     features = np.zeros((*values.shape, part.rank))
     features[touched] = part.features
-    return replace(
-        part,
-        features=features,
-        residual_dof=part.residual_dof + spare,
-        residual_ss=part.residual_ss + chi2 / raised**2,
-    )
+    freedom, squares = part.residual_dof + spare, part.residual_ss + chi2 / raised**2
+    return replace(part, features=features, residual_dof=freedom, residual_ss=squares)
 
 
 # --- The sufficient statistics of a secret column, from updates of linear least squares.

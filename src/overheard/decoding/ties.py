@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
-from scipy.linalg import lapack
+from scipy import linalg, special
 
 from overheard.decoding.gaussian import moment_sites, tilt
 from overheard.decoding.max_entropy import PRECISION, Posterior, check_prior, count_unknowns, fits
@@ -82,7 +81,7 @@ def linear_solve(measurement: Measurement, groups: Groups, prior: Any = None) ->
 
 
 def solve_gram(
-    gram: Array, told: Array, groups: Groups, prior: Any = None
+    gram: Array, told: Array, groups: Groups, prior: Any = None, unit: float = 1.0
 ) -> tuple[Posterior, Array] | None:
     """Gaussian posteriors rounded to whole counts: of all records, then of those that are still
     open, given the others, and so on; None where a solve leaves most of its records in doubt.
@@ -92,9 +91,10 @@ def solve_gram(
     counts as shares (m, K), to be held against the equations, which inner products cannot be.
 
     A solve is a Cholesky factor of the Gram matrix plus the prior's precision, which is 4 or more,
-    so that rounding matters little even at a condition of 1e12. ``rank`` counts the unknowns of
-    which the equations tell more than the prior does. Method "linear_solve", or "counts" where
-    there are ties.
+    so that rounding matters little even at a condition of 1e12. Products may be in units of
+    ``unit``; in float32 the factor only bounds every record's precision. ``rank`` counts the
+    unknowns of which the equations tell more than the prior does. Method "linear_solve", or
+    "counts" where there are ties.
     """
     p0 = check_prior(prior, len(told), told.shape[1] + 1)
     first, sizes = np.unique(groups, return_index=True)[1], np.bincount(groups)
@@ -108,7 +108,7 @@ def solve_gram(
     sites = sites / sizes[:, None, None]
     counts, rank, solves, open_ = np.zeros_like(p), 0.0, 0, np.arange(len(first))
     while len(open_):
-        solved = _solved(gram, told, sites[open_], shift[open_])
+        solved = _solved(gram, told, sites[open_], shift[open_], unit)
         if solved is None:
             return None
         spread, mean = solved
@@ -127,18 +127,31 @@ def solve_gram(
     return Posterior(shares, 0.0, round(rank), unknowns, solves, True, method), whole
 
 
-def _solved(gram: Array, told: Array, sites: Array, shift: Array) -> tuple[Array, Array] | None:
-    """Covariance (n, c, c) of each record's Gaussian posterior, and its mean (n, c)."""
-    n, free = told.shape
-    system = gram.copy()
-    system[np.arange(n), :, np.arange(n)] += sites
+def _solved(
+    gram: Array, told: Array, sites: Array, shift: Array, unit: float, margin: float = 0.01
+) -> tuple[Array, Array] | None:
+    """Covariance (n, c, c) of each record's Gaussian posterior, and its mean (n, c).
+
+    In float32 an upper bound of the covariance: if the Gram matrix has a factor with its diagonal
+    lowered by this share, a record's precision, all others free, is at least half of that share of
+    its own entry. The other half is several times what rounding errors of `UNKNOWNS` add up to:
+    the square root of their number (Higham and Mary 2019).
+    """
+    (n, free), single = told.shape, gram.dtype == np.float32
+    system, each = gram.copy(), np.arange(n)
+    system[each, :, each] += sites / unit
     flat = system.reshape(told.size, -1).T  # symmetric, and in place for LAPACK
-    root, failed = lapack.dpotrf(flat, lower=1, overwrite_a=1)
+    flat[np.diag_indices(told.size)] *= 1 - margin * single
+    potrf, potrs, trtri = linalg.get_lapack_funcs(("potrf", "potrs", "trtri"), (flat,))
+    root, failed = potrf(flat, lower=1, overwrite_a=1)
     if failed:
         return None
-    mean = lapack.dpotrs(root, (told + shift).ravel(), lower=1)[0]
-    inverse = lapack.dtrtri(root, lower=1, overwrite_c=1)[0].T.reshape(n, free, -1)
-    return np.einsum("nar,nbr->nab", inverse, inverse), mean.reshape(n, free)
+    mean = potrs(root, (told + shift / unit).ravel(), lower=1)[0].reshape(n, free)
+    if single:
+        least = 0.5 * margin * unit * np.einsum("nana->na", gram).astype(np.float64)
+        return np.linalg.inv(least[:, :, None] * np.eye(free) + sites), mean
+    inverse = trtri(root, lower=1, overwrite_c=1)[0].T.reshape(n, free, -1)
+    return np.einsum("nar,nbr->nab", inverse, inverse) / unit, mean
 
 
 def _rounded(p: Array, sizes: Groups, precision: Array, shift: Array) -> tuple[Array, Array]:

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from overheard.data.dataset import MOST_VALUES, HeldOut
+from overheard.data.dataset import MOST_VALUES, Data
 from overheard.errors import FixConfig
 from overheard.federation.defences import parse_defence
 from overheard.federation.defences.contract import Defence
@@ -52,57 +52,6 @@ OF_RECORDINGS = (
 """Keys that a simulation settles by itself."""
 ROUNDS = frozenset({"rounds", "participation"})
 """What [training] says of a program that trains no network."""
-
-
-def _several(value: Any) -> Any:
-    """One text, or a list of them."""
-    return (value,) if isinstance(value, str) else value
-
-
-class Data(Spec):
-    """The clients' records: a source by its name, or ``source = "file"``, a table of your own."""
-
-    source: str
-    """A source by its name (``overheard data list``), or "file". Example: `source = "file"`"""
-    path: str = ""
-    """Of a file: the table, CSV or Parquet. Example: `path = "people.csv"`"""
-    client: str = ""
-    """Of a file: the column that says whose record it is. Example: `client = "hospital"`"""
-    target: str = ""
-    """Of a file: the column that the model predicts. Example: `target = "cost"`"""
-    task: Literal["regression", "classification"] | None = None
-    """Of a file: what the target is; left out, a class if it is text, else a number."""
-    drop: tuple[str, ...] = ()
-    """Of a file: columns that are no inputs of the model. Example: `drop = ["id"]`"""
-    categories: tuple[str, ...] = ()
-    """Of a file: columns read as text even where they look like numbers. Example:
-    `categories = ["postcode"]`"""
-    keep: tuple[str, ...] = ()
-    """Of a file: columns that look like ids or dates and are meant as inputs all the same. Example:
-    `keep = ["ward_number"]`"""
-    missing: Annotated[tuple[str, ...], BeforeValidator(_several)] = ()
-    """Of CSV: what stands for no value. Rows that hold it are left out, and the report says how
-    many. Example: `missing = ["?", "NA"]`"""
-    encoding: str = ""
-    """Of CSV: the text encoding; left out, UTF-8, or UTF-16 that says so. Example:
-    `encoding = "latin-1"`"""
-    separator: str = Field(default="", max_length=1)
-    """Of CSV: what separates columns; left out, looked for in the first line. Example:
-    `separator = ";"`"""
-    scale: Literal["records", "recorded", "clients", "none"] = "records"
-    """How numbers enter the model: standardised over all clients' records ("recorded": over those
-    in the recording), which publishes mean and standard deviation; by "clients" over each client's
-    own; by "none" as they are."""
-    every: bool = False
-    """Scale columns of zeros and ones, and secrets of two numbers, too."""
-    text: Literal["one_hot", "codes"] = "one_hot"
-    """A text is one input for each value, or by "codes" one input: its place among the sorted
-    values (with ``scale = "clients"``, of its client)."""
-    held_out: HeldOut | None = None
-    """What every client keeps for tests and does not train on. Example: `held_out = { share = 0.2
-    }`"""
-    options: dict[str, Any] = {}
-    """What else a source by name takes. Example: `options = { clients = 20 }`"""
 
 
 class NetworkSettings(Spec):

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data import source
-from overheard.data.dataset import Dataset, domain_of
+from overheard.data.dataset import OF_FILES, Data, Dataset, domain_of
 from overheard.errors import FixConfig, FixData
 from overheard.federation.defences.contract import Chain, chain
-from overheard.federation.federation import Data, Federation, NetworkSettings
+from overheard.federation.federation import Federation, NetworkSettings
 from overheard.federation.reading import checked
 from overheard.federation.secrets import (
     Pool,
@@ -297,27 +297,20 @@ def _label_secret(config: Federation, dataset: Dataset) -> tuple[tuple[Piece, ..
     return (*_strangers(auxiliary, dataset.target), *groups), kept
 
 
-FILE_ONLY = tuple("path client target task drop categories keep missing encoding separator".split())
-"""Settings of ``[data]`` that are about a table of the user's own."""
-
-
 def load_data(config: Federation) -> Dataset:
     """The dataset that is named. A table need not say whose records it has where a recording is
     asked about a property alone."""
-    data = config.data
-    options = dict(data.options)
+    data, options = config.data, config.data.options
     nobodys = config.property is not None and not config.training.rounds
     if data.source == "file":
         if not (data.path and data.target and (data.client or nobodys)):
             raise FixConfig("data source 'file' needs path, client and target in [data]")
-        options |= {key: getattr(data, key) for key in FILE_ONLY}
-        options["sensitive"] = columns_of(config.audit.attributes or ())
-    elif data.source in source.sources():
-        for key in FILE_ONLY:
-            if getattr(data, key):
-                raise FixConfig(
-                    f"data.{key} belongs to source = 'file'; {data.source!r} settles it by itself"
-                )
+        secrets = columns_of(config.audit.attributes or ())
+        options = {**options, "how": data, "sensitive": secrets}
+    elif data.source in source.sources() and (given := [k for k in OF_FILES if getattr(data, k)]):
+        raise FixConfig(
+            f"data.{given[0]} belongs to source = 'file'; {data.source!r} settles it by itself"
+        )
     return source.load(data.source, **options)
 
 

@@ -1,4 +1,4 @@
-"""How much is read of a file that a stranger made, at most.
+"""How much is read of a foreign file, at most.
 
 Every bound has a name, a default and an environment variable that raises or lowers it:
 ``OVERHEARD_MAX_ROWS=1e9 overheard audit ...``. ``overheard doctor`` shows them all. An error that a

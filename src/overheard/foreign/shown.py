@@ -1,4 +1,4 @@
-"""A stranger's text, made safe to print: what would steer a terminal or hide is spelled out.
+"""Foreign text, made printable: what would steer a terminal or hide is spelled out.
 
 Control characters (escape sequences, bells, carriage returns), the C1 controls, line separators,
 marks that turn the direction of writing, characters without width, the tags that no font shows and

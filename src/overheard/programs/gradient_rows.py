@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -111,12 +112,14 @@ class Outer:
         return np.concatenate([rows, self.errors], axis=-1) if self.bias else rows
 
     def since(self, base: Outer | None) -> Difference:
-        errors, inputs = self.errors.astype(np.float64), self.inputs.astype(np.float64)
+        every = np.arange(self.inputs.shape[1])
         if base is None:
-            return Difference((Outer(errors, inputs, self.bias),))
-        change = Outer(errors - base.errors, inputs, self.bias)
-        moved = Outer(base.errors.astype(np.float64), inputs - base.inputs, bias=False)
-        return Difference((change, moved))
+            return Difference(((self, every),))
+        few = np.flatnonzero((self.inputs != base.inputs).any(axis=0))
+        inputs, before = self.inputs.astype(np.float64, copy=False), base.errors.astype(np.float64)
+        change = Outer(self.errors - before, inputs, self.bias)
+        moved = Outer(before, inputs[:, few] - base.inputs[:, few], bias=False)
+        return Difference(((change, every), (moved, few)))
 
 
 @dataclass(frozen=True)
@@ -173,8 +176,8 @@ class Written:
         rows = self.rows if base is None else self.rows - base.rows
         return Written(rows.astype(np.float64), self.out, self.bias)
 
-    def add_gram(self, other: Written, total: Array) -> None:
-        total += self.rows @ other.rows.T
+    def products(self, other: Written) -> Array:
+        return np.asarray(self.rows @ other.rows.T)
 
     def add_times(self, block: Array, total: Array) -> None:
         total += self.rows @ block
@@ -182,52 +185,49 @@ class Written:
 
 @dataclass(frozen=True)
 class Difference:
-    """A dense layer of n gradient differences: the sum of two outer products, of which the second
-    has no bias. One part instead of two for a gradient by itself. Everything is float64."""
+    """A dense layer of n gradient differences: the sum of two outer products, each with the columns
+    that its inputs are. The second has no bias and only the few columns that the candidates move. A
+    gradient by itself is one part."""
 
-    parts: tuple[Outer, ...]
+    parts: tuple[tuple[Outer, NDArray[np.intp]], ...]
 
     def __len__(self) -> int:
-        return len(self.parts[0])
+        return len(self.parts[0][0])
 
-    def add_gram(self, other: Difference, total: Array) -> None:
-        """Add the inner products with another's rows to a total (n, m)."""
-        for p, one in enumerate(self.parts):
-            for q, two in enumerate(other.parts):
-                if self is other and q > p:
-                    continue  # the mirror image of (q, p)
-                # an attribute moves few of a first layer's inputs: most of a change is zeros
-                both = np.asarray(one.inputs.any(axis=0) & two.inputs.any(axis=0))
-                biases = one.bias and two.bias
-                if not both.any() and not biases:
-                    continue
-                few = slice(None) if 2 * both.sum() > len(both) else both
-                inputs = one.inputs[:, few] @ two.inputs[:, few].T + biases
-                part = (one.errors @ two.errors.T) * inputs
-                total += part + part.T if self is other and q < p else part
+    def products(self, other: Difference) -> Array:
+        """Inner products (n, m) of the rows of both."""
+        total: Any = 0
+        for (one, mine), (two, theirs) in product(self.parts, other.parts):
+            _, left, right = np.intersect1d(mine, theirs, True, return_indices=True)
+            biases = one.bias and two.bias
+            if len(left) or biases:
+                inputs = one.inputs[:, left] @ two.inputs[:, right].T + biases
+                total = total + (one.errors @ two.errors.T) * inputs
+        return np.asarray(total)
 
     def add_times(self, block: Array, total: Array) -> None:
         """Add the inner products with one gradient, as a matrix (`Outer.block`), to a total."""
-        for part in self.parts:
-            live = np.asarray(part.inputs.any(axis=0))
-            few = np.flatnonzero(live) if 2 * live.sum() < len(live) else slice(len(live))
-            total += np.einsum("nj,nj->n", part.errors @ block[:, few], part.inputs[:, few])
+        for part, columns in self.parts:
+            total += np.einsum("nj,nj->n", part.errors @ block[:, columns], part.inputs)
             if part.bias:
                 total += part.errors @ block[:, -1]
 
     def explicit(self) -> Array:
         """The rows written out (n, width), weights before biases."""
-        first, *others = (part.explicit() for part in self.parts)
-        for rows in others:
-            first[:, : rows.shape[1]] += rows
-        return first
+        (whole, every), *others = self.parts
+        rows = whole.explicit()
+        weights = rows[:, : whole.width - whole.bias * whole.errors.shape[1]]
+        for part, columns in others:
+            places = np.arange(weights.shape[1]).reshape(-1, len(every))[:, columns].ravel()
+            weights[:, places] += Outer(part.errors, part.inputs, bias=False).explicit()
+        return rows
 
 
 @dataclass(frozen=True)
 class Differences:
     """Gradients of n records less those of other values of the same records, for inner products.
 
-    Everything is float64: what is left of two gradients is small.
+    Everything is float64 (what is left of two gradients is small) but what `few` takes of it.
     """
 
     layers: tuple[Difference | Written, ...]
@@ -235,12 +235,12 @@ class Differences:
     def __len__(self) -> int:
         return len(self.layers[0])
 
-    def gram(self, other: Differences) -> NDArray[np.float64]:
+    def gram(self, other: Differences) -> NDArray[np.floating[Any]]:
         """Inner products (n, m) of the rows of both."""
-        total = np.zeros((len(self), len(other)))
+        total: Any = 0
         for one, two in zip(self.layers, other.layers, strict=True):
-            one.add_gram(two, total)  # type: ignore[arg-type]
-        return total
+            total = total + one.products(two)  # type: ignore[arg-type]
+        return np.asarray(total)
 
     def project(self, blocks: Sequence[Array]) -> NDArray[np.float64]:
         """Inner products (n,) with one gradient, in the blocks of `GradientRows.blocks`."""
@@ -252,6 +252,27 @@ class Differences:
     def explicit(self) -> NDArray[np.float64]:
         """The rows themselves (n, P): for few parameters."""
         return np.concatenate([layer.explicit() for layer in self.layers], axis=1)
+
+
+def few_of(
+    of: Sequence[Differences], blocks: Sequence[Array], equations: int
+) -> tuple[list[Differences], list[Array]]:
+    """About so many numbers, in float32, of each of these and of one gradient
+    (`GradientRows.blocks`): of the first layer, a dense one, and of its inputs that no candidate
+    moves, so that there is one outer product."""
+    layers: list[Any] = [one.layers[0] for one in of]
+    (fan_out, width), fan_in = blocks[0].shape, len(layers[0].parts[0][1])
+    moved = {c for layer in layers for _, columns in layer.parts[1:] for c in columns}
+    still = [c for c in range(fan_in) if c not in moved]
+    which = still[:: max(1, fan_out * len(still) // equations)]
+    single = np.float32
+    made = [
+        Outer(one.errors.astype(single), one.inputs[:, which].astype(single), one.bias).since(None)
+        for one in (layer.parts[0][0] for layer in layers)
+    ]
+    return [Differences((one,)) for one in made], [
+        blocks[0][:, [*which, *range(fan_in, width)]].astype(single)
+    ]
 
 
 def add_products(of: Sequence[Differences], scale: float, total: Array) -> None:

@@ -100,10 +100,6 @@ class Encoded:
     def records(self) -> int:
         return int(self.labels.shape[1])
 
-    @property
-    def unknowns(self) -> int:
-        return (len(self.labels) - 1) * self.records
-
     def drawn(self, belief: Array, count: int, rng: np.random.Generator) -> Indices:
         """Candidates (count, n) of every record, drawn from the belief (n, K)."""
         if self.present.all():
@@ -143,8 +139,8 @@ def encoded(recipe: Recipe, candidates: Candidates) -> Encoded:
     inputs = encode_each(recipe.encoding, candidates.known, there)
     tables = [table for table in candidates.tables if table is not None]
     labels = np.stack([recipe.target.encode_values(t[recipe.target.column]) for t in tables])
-    absent = len(candidates.settings) - len(there)  # who is absent comes first, if at all
-    inputs, labels = (np.concatenate([np.zeros_like(a[:absent]), a]) for a in (inputs, labels))
+    if len(candidates.settings) > len(there):  # who is absent comes first, if at all
+        inputs, labels = (np.concatenate([np.zeros_like(a[:1]), a]) for a in (inputs, labels))
     return Encoded(inputs, labels, candidates.present, candidates.members)
 
 

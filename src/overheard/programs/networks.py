@@ -16,7 +16,6 @@ are one call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -189,12 +188,3 @@ class DenseNetwork:
     ) -> GradientRows:
         pairs = factors(self.model, self.loss, split(self.model, theta), inputs, labels)
         return GradientRows(tuple(Outer(delta, a, self.model.bias) for a, delta in pairs))
-
-    def mean_gradients(self, thetas: Any, inputs: Any, labels: Any) -> Any:
-        return self._general.mean_gradients(thetas, inputs, labels)
-
-    @cached_property
-    def _general(self) -> LayeredNetwork:
-        from overheard.programs.layers import LayeredNetwork  # torch takes a second
-
-        return LayeredNetwork(self.model, self.loss)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -202,12 +203,17 @@ class Encoding(Spec):
 
     def inputs_of(self, column: str) -> slice:
         """Where the inputs of a column stand."""
-        start = 0
-        for block in self.blocks:
-            if block.column == column:
-                return slice(start, start + block.width)
-            start += block.width
-        raise FixData(f"column {column!r} is not an input; the inputs are {self.columns()}")
+        found = [inside for block, inside in self.placed if block.column == column]
+        if not found:
+            raise FixData(f"column {column!r} is not an input; the inputs are {self.columns()}")
+        return found[0]
+
+    @property
+    def placed(self) -> list[tuple[AnyBlock, slice]]:
+        """The blocks, and where the inputs of each stand."""
+        ends = accumulate(block.width for block in self.blocks)
+        placed = zip(self.blocks, ends, strict=True)
+        return [(block, slice(end - block.width, end)) for block, end in placed]
 
 
 def encode(
@@ -219,15 +225,11 @@ def encode(
     sensitive column asks for the inputs under each candidate value.
     """
     fixed = fixed or {}
-    rows = len(records)
-    inputs = np.empty((rows, encoding.width))
-    start = 0
-    for block in encoding.blocks:
-        values = (
-            np.full(rows, fixed[block.column]) if block.column in fixed else records[block.column]
-        )
-        inputs[:, start : start + block.width] = _encode_block(block, values)
-        start += block.width
+    inputs = np.empty((len(records), encoding.width))
+    for block, inside in encoding.placed:
+        known = block.column not in fixed
+        values = records[block.column] if known else np.full(len(records), fixed[block.column])
+        inputs[:, inside] = _encode_block(block, values)
     return inputs
 
 
@@ -241,13 +243,10 @@ def encode_each(
     size, columns = len(settings) * len(records) * encoding.width * 8, tuple(settings[0])
     check("candidate_bytes", size, f"{columns} of {len(records)} records", FixData)
     made = np.repeat(encode(encoding, records, settings[0])[None], len(settings), axis=0)
-    start = 0
-    for block in encoding.blocks:
+    for block, inside in encoding.placed:
         if block.column in columns:
             for inputs, setting in zip(made[1:], settings[1:], strict=True):
-                value = np.full(1, setting[block.column])
-                inputs[:, start : start + block.width] = _encode_block(block, value)
-        start += block.width
+                inputs[:, inside] = _encode_block(block, np.full(1, setting[block.column]))
     return made
 
 
@@ -270,21 +269,22 @@ def scaled(values: NDArray[Any], shift: float, scale: float, column: str) -> NDA
 
 
 def _encode_block(block: AnyBlock, values: NDArray[Any]) -> NDArray[np.float64]:
+    if isinstance(block, OneHot):
+        return _indicators(block, values)
     if isinstance(block, Codes):
-        return scaled(block.places(values), block.shift, block.scale, block.column)[:, None]
-    if isinstance(block, Pixels):
-        if values.ndim != 2 or values.shape[1] != block.width:
-            raise FixData(
-                f"column {block.column!r} has shape {values.shape}; an image of {block.shape} "
-                f"needs {block.width} numbers a record"
-            )
-        return scaled(values, block.shift, block.scale, block.column)
-    if isinstance(block, Scaled):
-        if values.dtype.kind not in "biuf":
-            raise FixData(
-                f"column {block.column!r} holds text but is encoded as a number; use one_hot"
-            )
-        return scaled(values, block.shift, block.scale, block.column)[:, None]
+        values = block.places(values)
+    elif isinstance(block, Pixels) and (values.ndim != 2 or values.shape[1] != block.width):
+        raise FixData(
+            f"column {block.column!r} has shape {values.shape}; an image of {block.shape} "
+            f"needs {block.width} numbers a record"
+        )
+    elif values.dtype.kind not in "biuf":
+        raise FixData(f"column {block.column!r} holds text but is encoded as a number; use one_hot")
+    made = scaled(values, block.shift, block.scale, block.column)
+    return made.reshape(len(values), block.width)
+
+
+def _indicators(block: OneHot, values: NDArray[Any]) -> NDArray[np.float64]:
     domain = np.asarray(block.values)
     if domain.dtype.kind in "biuf" and values.dtype.kind not in "biuf":
         raise FixData(f"column {block.column!r} holds text where numbers {block.values} are known")

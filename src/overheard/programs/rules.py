@@ -115,11 +115,8 @@ def adam(betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> Rule:
         mean = _like(theta, first) * mean + _like(theta, 1 - first) * gradient
         square = _like(theta, second) * square + _like(theta, 1 - second) * gradient * gradient
         root = square**0.5 / _like(theta, (1 - second**count) ** 0.5)
-        return mean / (root + _like(theta, eps)) / _like(theta, 1 - first**count), (
-            mean,
-            square,
-            count,
-        )
+        step = mean / (root + _like(theta, eps)) / _like(theta, 1 - first**count)
+        return step, (mean, square, count)
 
     return Rule(init, update)
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from overheard.data.dataset import Dataset, together
-from overheard.data.file import NOBODYS, Reading, read_table
+from overheard.data.file import NOBODYS, read_table
 from overheard.errors import FixConfig
 from overheard.federation.defences.contract import chain, told
 from overheard.federation.federation import Federation, NetworkSettings, SoughtProperty
@@ -184,8 +184,7 @@ def _strangers(description: Federation, dataset: Dataset, ready: Plan) -> Record
 
 def _table(description: Federation, path: str, columns: tuple[str, ...]) -> Records:
     """These columns of a table that is written like that of the clients' records."""
-    how = Reading(**{f.name: getattr(description.data, f.name) for f in fields(Reading)})
-    return read_table(path, how, wanted=columns)[0].only(columns)
+    return read_table(description.data, path, columns)[0].only(columns)
 
 
 def _properties(

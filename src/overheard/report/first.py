@@ -93,9 +93,9 @@ class First:
         best = next((f for s in self.asked if (f := self.audit.strongest(s)) and f.knew), None)
         if best is None:
             return ""
-        said: dict[str, str] = words.WORDS["knows"]
-        held = [said[kind] for kind in said if kind in best.knew]
-        held += [kind for kind in best.knew if kind not in said]
+        phrases: dict[str, str] = words.WORDS["knows"]
+        held = [phrases[kind] for kind in phrases if kind in best.knew]
+        held += [kind for kind in best.knew if kind not in phrases]
         return f"The strongest attack ({best.attack}) was given {words.joined(held, len(held))}."
 
     def rungs(self) -> list[tuple[str, Finding]]:

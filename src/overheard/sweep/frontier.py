@@ -71,8 +71,8 @@ def _chosen(points: list[Point]) -> tuple[Any, ...] | None:
 
 def _point(about: tuple[Any, ...], attacks: Mapping[str, list[Row]]) -> Point:
     defence, strength, varied, attribute = about
-    heard = {a: r for a, r in attacks.items() if {x.get("level") for x in r} != {COMPARISON}}
-    attacks = heard or attacks
+    real = {a: r for a, r in attacks.items() if {x.get("level") for x in r} != {COMPARISON}}
+    attacks = real or attacks
     worst = max(attacks, key=lambda a: fmean(r["lift"] for r in attacks[a]))
     mine = attacks[worst]
     lifts, worths = [max(r["lift"], 0.0) for r in mine], [r["utility"] for r in mine]

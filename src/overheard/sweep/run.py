@@ -271,8 +271,8 @@ def pooled_rows(record: Audit) -> Iterator[Finding]:
         mine = [f for f in record.findings if (f.attack, f.topic) == same]
         details = {}
         for key in DETAILS:
-            told = ((f.details.get(key), f.n) for f in mine)
-            known = [(value, n) for value, n in told if isinstance(value, int | float)]
+            stated = ((f.details.get(key), f.n) for f in mine)
+            known = [(value, n) for value, n in stated if isinstance(value, int | float)]
             if len(known) == len(mine):
                 details[key] = sum(value * n for value, n in known) / sum(n for _, n in known)
         yield pooled.model_copy(update={"details": details, "seconds": 0.0})

@@ -19,6 +19,7 @@ from overheard.data.bundled import VICTIM
 from overheard.data.dataset import Dataset
 from overheard.errors import ChooseAnotherAttack, FixConfig, GrantKnowledge
 from overheard.evaluation.metrics import attribute_hits
+from overheard.programs.layers import LayeredNetwork
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
 from overheard.programs.records import Records, encode
@@ -167,7 +168,8 @@ def test_equation_2_of_more_than_two_values(federate: Any) -> None:
     inputs = torch.from_numpy(encode(recipe.encoding, records))
     labels = torch.from_numpy(recipe.target.encode(records))
     rounds = torch.arange(2)
-    wanted = network(recipe).mean_gradients(problem.thetas[rounds], inputs, labels)
+    net = LayeredNetwork(recipe.model, recipe.loss)
+    wanted = net.mean_gradients(problem.thetas[rounds], inputs, labels)
     assert torch.allclose(problem.virtual(rounds, torch.from_numpy(rows)), wanted)
 
     apart = federate(MLP, change=lambda d: dataclasses.replace(four_values(d), ordinal=frozenset()),

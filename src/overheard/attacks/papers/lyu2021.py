@@ -34,7 +34,7 @@ from overheard.attacks.baselines import prior_shares
 from overheard.attacks.client import spread
 from overheard.errors import ChooseAnotherAttack, FixConfig, needs
 from overheard.programs.losses import loss_named
-from overheard.programs.networks import Network, network
+from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Value, encode_each
 from overheard.transcript.guess import AttributeValues, Membership, certain
@@ -52,6 +52,8 @@ from overheard.transcript.view import Kinds, View
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from overheard.programs.layers import LayeredNetwork
 
 NEEDS = Kinds({Messages, ClientProgram, PublicRecords, Labels, AttributeDomain})
 Array = NDArray[np.float64]
@@ -75,7 +77,7 @@ class Matching:
     """
 
     view: View
-    net: Network
+    net: LayeredNetwork
     labels: Tensor | None
     candidates: Tensor
     thetas: Tensor
@@ -112,6 +114,8 @@ def matching(view: View) -> Matching:
     with needs("torch"):
         import torch
 
+        from overheard.programs.layers import LayeredNetwork
+
     recipe, candidates = view.know(ClientProgram).plain_recipe, guess_points(view)
     link = view.know(Messages)
     labels = torch.from_numpy(true_labels(view)) if Labels in view.kinds else None
@@ -124,7 +128,7 @@ def matching(view: View) -> Matching:
     steps = recipe.rate * recipe.local_steps(people)
     sent, observed = link.sent.astype(np.float64), link.updates() / steps
     numbers = (torch.from_numpy(x) for x in (candidates, sent, observed))
-    return Matching(view, network(recipe), labels, *numbers)
+    return Matching(view, LayeredNetwork(recipe.model, recipe.loss), labels, *numbers)
 
 
 def cosine_distance(problem: Matching, found: Rows, rounds: Tensor) -> Tensor:
