@@ -204,6 +204,9 @@ def hold_out(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Record
     place = np.arange(len(names)) - np.repeat(sizes.cumsum() - sizes, sizes)
     held = np.zeros(len(names), dtype=bool)
     held[order] = place < np.repeat(np.round(share * sizes), sizes)
+    for values in dataset.records.columns.values():
+        if values.dtype.kind not in "biuf":  # whose value nobody trained on has, is trained on
+            held &= np.isin(values, values[~held])
     if not held.any() or held.all():
         raise FixData(f"a holdout of {share:g} of {len(names)} records leaves one side empty")
     return (
