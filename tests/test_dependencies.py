@@ -145,7 +145,7 @@ for model, training in [
         run = overheard.Recording.open(overheard.simulate(overheard.plan(federation), place + "/r"))
         threat, how = overheard.threat_named("eavesdropper"), overheard.AuditOptions(rounds=False)
         (one,) = overheard.audit(run, threat, ["max_entropy"], ["1"], [], how).findings
-    found.append([one.value, one.low, one.imputation, one.details.get("bits_gained")])
+    found.append([one.value, one.low, one.imputation, one.calibration and one.calibration.bits])
 print(json.dumps([found, sorted({"torch", "pyarrow"} & set(sys.modules))]))
 """
 

@@ -68,7 +68,7 @@ def _identified(
 ) -> tuple[Path, dict[str, Any]]:
     """Find out how the clients trained, show it and write it; what is told of it as JSON."""
     from overheard.identify.search import Options, identify
-    from overheard.recorders.describe import written
+    from overheard.recorders.describe import as_file
     from overheard.recorders.template import BESIDE, undescribed
 
     recording, file = undescribed(overheard.Recording.open(run)), run / BESIDE
@@ -85,7 +85,7 @@ def _identified(
         said.append(f"{left} {', '.join(found.skipped)}.")
     data, audit = told.data.model_copy(update={"path": path}), told.audit.model_copy(update=also)
     told = told.model_copy(update={"data": data, "audit": audit})
-    write_durably(file, [written(told, said)])
+    write_durably(file, [as_file(told, said)])
     best = found.ranking[0]
     rows = [
         (f.words, f"{f.evidence - best.evidence:.1f}", f"{f.residual:.1e}") for f in found.ranking

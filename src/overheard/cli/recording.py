@@ -28,12 +28,12 @@ def record(federation: overheard.Federation, out: Path, seed: int | None) -> ove
         federation = federation.model_copy(update={"seed": seed})
     with terminal.waiting("reading the data"):
         ready = overheard.plan(federation)
-    sizes, told = [len(records) for records in ready.clients.values()], ready.told
-    inputs = list(dict.fromkeys(told.encoding.columns()))
+    sizes, program = [len(records) for records in ready.clients.values()], ready.program
+    inputs = list(dict.fromkeys(program.encoding.columns()))
     terminal.say(
         f"read       {ready.dataset.origin}: {sum(sizes):,} records of {len(sizes)} clients "
         f"({min(sizes):,} to {max(sizes):,} each)",
-        f"predicts   {told.target.column} from {', '.join(inputs)}",
+        f"predicts   {program.target.column} from {', '.join(inputs)}",
         f"secrets    {', '.join(ready.attributes) or 'none'}",
     )
     with terminal.steps("recording rounds") as show:

@@ -112,13 +112,6 @@ class Page:
         """Questions asked of single clients with at least one finding."""
         return [topic for topic in self.topics if topic in {f.topic for f in self.alone}]
 
-    def rounds(self, attack: str) -> str:
-        """In how many rounds the attack observed a client: 53 to 64 of 120."""
-        stated = (f.details.get("rounds_observed") for f in self.audit.findings if f.attack == attack)
-        observed = [int(number) for number in stated if isinstance(number, int | float)]
-        ends = words.unique(words.count(n) for n in sorted(observed)[:: max(len(observed) - 1, 1)])
-        return f"{' to '.join(ends)} of {words.count(self.audit.run.rounds)}" if ends else ""
-
     def _tables(self, most: int) -> dict[str, list[Finding]]:
         """Clients with their findings; where not all fit, those of whom most was learned."""
         tables: dict[str, list[Finding]] = {}
