@@ -215,8 +215,9 @@ def _came(found: Sequence[Result]) -> str:
     certain, wrong = total(plain, "certain"), total(plain, "certain_wrong")
     return (
         f"{total(found, 'faults')} overconfident answers without a flag; "
-        f"{len(found) - len(plain)} flagged; of the others confidence and accuracy are {100 * apart:.1f} points apart in the mean, and "
-        f"{wrong} of {certain:,} values called certain are wrong"
+        f"{len(found) - len(plain)} flagged; of the others confidence and accuracy are "
+        f"{100 * apart:.1f} points apart in the mean, and {wrong} of {certain:,} values called certain "
+        "are wrong"
     )
 
 
