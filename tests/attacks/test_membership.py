@@ -80,7 +80,7 @@ def test_the_answer_of_inner_products_is_that_of_rows(pooled):
     np.testing.assert_allclose(quick.probabilities, slow.probabilities, atol=1e-6)
     link = client.messages
     moved = link.returned + 0.1 * rng.normal(size=link.returned.shape).astype(link.returned.dtype)
-    wrong = client.hearing(dataclasses.replace(link, returned=moved))
+    wrong = client.with_messages(dataclasses.replace(link, returned=moved))
     assert decode_one_step(wrong, rng).flag
 
 

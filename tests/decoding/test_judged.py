@@ -25,7 +25,7 @@ def tried(certainty: float, right: float) -> tuple[Array, NDArray[np.int64]]:
     return np.where(np.eye(2, dtype=bool)[chosen], certainty, 1 - certainty), secret
 
 
-def on_clients(*each: tuple[float, float], misfit: float = 1.0) -> Judged:
+def on_clients(*each: tuple[float, float], chi2: float = 1.0) -> Judged:
     """Such decoders on one simulated client after the other."""
     made = itertools.cycle([tried(*one) for one in each])
     answers: list[Array] = []
@@ -35,7 +35,7 @@ def on_clients(*each: tuple[float, float], misfit: float = 1.0) -> Judged:
         answers.append(answer)
         return MESSAGES, secret
 
-    return judged(play, lambda link: (answers.pop(0), misfit), PRIOR, PRIOR)
+    return judged(play, lambda link: (answers.pop(0), chi2), PRIOR, PRIOR)
 
 
 def test_half_of_the_secrets_are_drawn_from_the_prior_and_half_from_between() -> None:
@@ -75,11 +75,11 @@ def test_few_records_do_not_flag_by_chance() -> None:
     assert found.flag == ""
 
 
-def test_a_misfit_is_held_against_those_of_simulated_clients() -> None:
-    found = on_clients((0.9, 0.9), misfit=9.0)
+def test_a_residual_is_held_against_those_of_simulated_clients() -> None:
+    found = on_clients((0.9, 0.9), chi2=9.0)
     assert found.fits(12.0, good=4.0)  # the recipe is right there, and leaves as much
     assert not found.fits(100.0, good=4.0)
-    easy = on_clients((0.9, 0.9), misfit=1.0 / 5)
+    easy = on_clients((0.9, 0.9), chi2=1.0 / 5)
     assert easy.fits(3.9, good=4.0)
     assert not easy.fits(12.0, good=4.0)
 

@@ -124,6 +124,15 @@ def test_demographics_by_name_or_as_named():
         demographic(columns, ("income",))
 
 
+def test_labels_are_asked_about_on_the_first_rung_alone(federate):
+    audit_ = {"attributes": [], "label": True}
+    recording = federate({"name": "logistic"}, audit=audit_, **(SOME | {"people": 20}))
+    record = audit(recording, SERVER, ["max_entropy"], ["0"], options=AuditOptions(ladder="brief"))
+    assert {one.doing for one in record.skipped if "of labels" in one.reason} == {
+        "as half", "as schema"
+    }  # fmt: skip
+
+
 def test_the_ladder_of_an_audit_reaches_the_report(recording):
     how = AuditOptions(ladder=True, demographics=REGISTER)
     record = audit(recording, EAVESDROPPER, ["max_entropy"], ["0", "1"], ["s"], how)

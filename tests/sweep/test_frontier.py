@@ -41,7 +41,6 @@ def test_the_command_line_tells_where_its_points_come_from(tmp_path: Path) -> No
     assert point["attack"] == "majority"
     assert told["recommended"] is None
     assert (folder / "frontier.html").read_text().startswith("<!doctype html>")
-    assert told["command"] == "overheard sweep small.toml --out small"
 
 
 def test_members_have_a_frontier_too() -> None:

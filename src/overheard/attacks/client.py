@@ -70,7 +70,7 @@ class Client:
         lengths = np.linalg.norm(self.messages.updates(), axis=1)
         return bool((lengths >= (1 - 1e-3) * norm).any())
 
-    def hearing(self, link: Messages) -> Client:
+    def with_messages(self, link: Messages) -> Client:
         """The same client with these messages."""
         made = replace(self, messages=link)
         vars(made).update({n: vars(self)[n] for n in ("encoded", "ties") if n in vars(self)})
@@ -78,7 +78,7 @@ class Client:
 
     def only(self, rounds: NDArray[np.int64]) -> Client:
         """The same client, listened to in these rounds alone."""
-        return self.hearing(self.messages.only(rounds))
+        return self.with_messages(self.messages.only(rounds))
 
 
 def defence_of(view: View) -> AppliedDefence:

@@ -105,8 +105,8 @@ class Outside:
             return self
         members = [np.flatnonzero(self.groups == c) for c in range(len(self.values))]
         drawn = [rng.choice(own, max(2, len(own) * most // n), replace=False) for own in members]
-        kept = np.concatenate(drawn)
-        inputs, labels, groups = (a[kept] for a in (self.inputs, self.labels, self.groups))
+        rows = np.concatenate(drawn)
+        inputs, labels, groups = (a[rows] for a in (self.inputs, self.labels, self.groups))
         return replace(self, inputs=inputs, labels=labels, groups=groups)
 
 
@@ -257,8 +257,8 @@ class LinearDecode:
             return program.measure(client.messages.exchanges, client.candidates)
 
         found = measured(base, base + 1)
-        louder = max(1.0, found.misfit) if found.residual_dof else 1.0
-        first = _solved(found.differences, found.total, np.full(found.rank, louder**0.5))
+        raised = max(1.0, found.chi2) if found.residual_dof else 1.0
+        first = _solved(found.differences, found.total, np.full(found.rank, raised**0.5))
         # what clients round, who have other labels than these: how far from linear it is that
         # labels as far away as the answer enter
         away = np.abs(first.values) + 1e-12
@@ -267,7 +267,7 @@ class LinearDecode:
         bent = same - away[:, None] * each
         if np.abs(bent).max(initial=0.0) > 1e-3 * np.abs(same).max(initial=0.0):
             raise ChooseAnotherAttack(f"what was sent is not linear in {label!r}")
-        solved = _solved(each, again.total, np.sqrt(louder + np.square(bent).sum(axis=0)))
+        solved = _solved(each, again.total, np.sqrt(raised + np.square(bent).sum(axis=0)))
         if solved.tau == 0.0:
             raise ChooseAnotherAttack(
                 "what was sent is no larger than the rounding on the wire: nothing to decode"
@@ -281,7 +281,7 @@ class LinearDecode:
                 "records": size,
                 "prior_sd": solved.tau,
                 "rank": found.rank,
-                "misfit": found.misfit,
+                "reduced_chi2": found.chi2,
             },
         )
 
@@ -293,8 +293,8 @@ def _predicted(view: View, known: Records) -> Array:
     if not isinstance(program, Recipe):
         return np.ones(len(known))
     inputs = encode(program.encoding, known)
-    said = network(program).predict(messages.sent[0].astype(np.float64), inputs)[:, 0]
-    return program.target.decode_values(np.asarray(said, dtype=np.float64))
+    outputs = network(program).predict(messages.sent[0].astype(np.float64), inputs)[:, 0]
+    return program.target.decode_values(np.asarray(outputs, dtype=np.float64))
 
 
 def _solved(each: Array, total: Array, noise: Array) -> Residuals:

@@ -53,7 +53,7 @@ class Structured:
         diagnostics: dict[str, float | int | str] = {
             "identified": found.identified,
             "parameters": len(found.estimate),
-            "misfit": found.misfit,
+            "reduced_chi2": found.chi2,
             "noise_sd": found.noise_sd,
             "trusted": found.trusted,
         }

@@ -42,8 +42,8 @@ from overheard.decoding.calibration import judged
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import Posterior, fits, max_entropy
 from overheard.decoding.measurement import (
+    LEAST_DOF,
     NUMBERS,
-    SPARE,
     UNKNOWNS,
     Measurement,
     from_differences,
@@ -125,23 +125,23 @@ def decode_one_step(
         found = quick or _decoded(client, rounds, options)
         if quick or found.posterior.method in PROVEN:
             break
-    posterior, notes = found.posterior, {**found.notes, "misfit": found.misfit}
+    posterior, notes = found.posterior, {**found.notes, "reduced_chi2": found.chi2}
     if not compressed:
         notes["rounds_used"] = min(rounds, observed)
-    fits, flag = found.misfit <= options.fitting, posterior.flag
+    fits, flag = found.chi2 <= options.fitting, posterior.flag
     # notes: scale or noise was estimated
     if found.notes and not (compressed and observed > options.rounds):
         play = partial(simulated, found.client.only(spread(observed, rounds)), rng)
 
         def attempt(link: Messages) -> tuple[Array, float]:
-            one = _decoded(found.client.hearing(link), rounds, options)
-            return one.posterior.probabilities, one.misfit
+            one = _decoded(found.client.with_messages(link), rounds, options)
+            return one.posterior.probabilities, one.chi2
 
         tried = judged(play, attempt, posterior.probabilities, client.prior)
         believed = tried.calibration.applied(posterior.probabilities)
         posterior = replace(posterior, probabilities=believed)
         notes |= tried.calibration.notes
-        flag, fits = tried.flag, tried.fits(found.misfit, options.fitting)
+        flag, fits = tried.flag, tried.fits(found.chi2, options.fitting)
     notes["fit"] = "good" if fits else "poor"
     return replace(posterior, flag=flag if fits else POOR_FIT, notes=notes)
 
@@ -167,33 +167,33 @@ class Found(NamedTuple):
 
     client: Client
     posterior: Posterior
-    misfit: float
+    chi2: float
     notes: dict[str, float | int | str]
 
 
 def _decoded(client: Client, rounds: int, options: OneStepOptions) -> Found:
     """The answer from so many rounds, scale and noise of the updates taken out."""
-    link, announced = client.messages, client.may_be_clipped
+    link, declared = client.messages, client.may_be_clipped
     notes: dict[str, float | int | str] = {}
     measured = measure(client, rounds)
     # noise that nobody told of must not stand for members that the pool lacks
     everybody = bool(client.candidates.present.all()) and not link.sparse
     single = one_step(link, client.recipe) and client.candidates.unknowns <= UNKNOWNS
-    if everybody and single and (announced or _strange(measured, options)):
+    if everybody and single and (declared or _strange(measured, options)):
         unscaled, scale = _unscaled(client, options)
-        scaled = announced or unscaled.misfit < options.halved * measured.misfit
+        scaled = declared or unscaled.chi2 < options.halved * measured.chi2
         measured = unscaled if scaled else measured
         if _strange(measured, options):
-            noise = float(np.sqrt(measured.misfit / np.mean(rounding(link) ** -2)))
-            client = client.hearing(replace(link, noise_sd=noise))
+            noise = float(np.sqrt(measured.chi2 / np.mean(rounding(link) ** -2)))
+            client = client.with_messages(replace(link, noise_sd=noise))
             notes["noise_found"] = noise
             unscaled, scale = _unscaled(client, options)
             measured = unscaled if scaled else measure(client, rounds)
         if scaled:
             notes["scale"] = scale
     posterior = _solved(client, measured)
-    left = max(posterior.chi2_per_equation, measured.misfit if measured.residual_dof else 0.0)
-    return Found(client, posterior, left, notes)
+    chi2 = max(posterior.chi2_per_equation, measured.chi2 if measured.residual_dof else 0.0)
+    return Found(client, posterior, chi2, notes)
 
 
 def _proven(client: Client, rounds: int, options: OneStepOptions) -> Found | None:
@@ -209,7 +209,7 @@ def _proven(client: Client, rounds: int, options: OneStepOptions) -> Found | Non
     # where layers are dense a part of the equations in float32 comes first
     for few in (enough, 0) if network(recipe).factored else (0,):
         products = inner_products(recipe, thetas, updates, loudest, candidates, few=few)
-        solved = solve_gram(products.gram, products.told, client.ties, client.prior, products.unit)
+        solved = solve_gram(products.gram, products.cross, client.ties, client.prior, products.unit)
         if solved is None:
             continue
         posterior, shares = solved
@@ -220,14 +220,14 @@ def _proven(client: Client, rounds: int, options: OneStepOptions) -> Found | Non
             missing = candidates.members - shares[:, candidates.present].sum()
             chi2 += float(missing / options.count_sd) ** 2
         if fits(chi2, products.equations):
-            left = chi2 / products.equations
-            return Found(client, replace(posterior, chi2_per_equation=left), left, {})
+            chi2 = chi2 / products.equations
+            return Found(client, replace(posterior, chi2_per_equation=chi2), chi2, {})
     return None
 
 
 def _strange(measurement: Measurement, options: OneStepOptions) -> bool:
     """Is there more that no candidates explain than rounding and the noise that is known?"""
-    return measurement.residual_dof >= SPARE and measurement.misfit > options.fitting
+    return measurement.residual_dof >= LEAST_DOF and measurement.chi2 > options.fitting
 
 
 def _solved(client: Client, measurement: Measurement) -> Posterior:
@@ -282,7 +282,7 @@ class _At(NamedTuple):
 
     base: GradientRows
     others: list[Differences]
-    left: Array
+    residual: Array
 
 
 def _at(
@@ -322,11 +322,11 @@ def _rows(
     """Every coordinate an equation with its own noise; ``sent`` (T, P): only these."""
     differences, residual, sds = [], [], []
     for number, (theta, update) in enumerate(zip(thetas, updates, strict=True)):
-        kept = slice(None) if sent is None else np.flatnonzero(sent[number])
+        used = slice(None) if sent is None else np.flatnonzero(sent[number])
         at = _at(recipe, theta, candidates, update)
-        differences.append(np.stack([o.explicit()[..., kept] for o in at.others], axis=1))
-        residual.append(at.left[kept])
-        sds.append(noise[number][kept])
+        differences.append(np.stack([o.explicit()[..., used] for o in at.others], axis=1))
+        residual.append(at.residual[used])
+        sds.append(noise[number][used])
     if not candidates.present[0]:
         differences.append(np.ones((*differences[0].shape[:2], 1)))
         residual.append(np.array([float(candidates.members)]))
@@ -342,18 +342,18 @@ class Products(NamedTuple):
     the number of equations."""
 
     gram: Array
-    told: Array
+    cross: Array
     energy: float
     equations: int
     unit: float = 1.0
 
     def measurement(self) -> Measurement:
         """Their measurement, and what the differences cannot explain."""
-        made = from_gram(self.gram, self.told)
+        made = from_gram(self.gram, self.cross)
         # a difference of sums, so never quite negative
-        left_over = max(self.energy - float(made.total @ made.total), 0.0)
-        spare = self.equations - made.rank
-        return replace(made, residual_dof=spare, residual_ss=left_over) if spare > 0 else made
+        squares = max(self.energy - float(made.total @ made.total), 0.0)
+        dof = self.equations - made.rank
+        return replace(made, residual_dof=dof, residual_ss=squares) if dof > 0 else made
 
 
 def inner_products(
@@ -379,18 +379,18 @@ def inner_products(
     # record-major: the K - 1 differences of a record stand side by side
     shape, dtype = (people, values - 1), np.float32 if few else np.float64
     gram = np.full(shape * 2, counted * DEFAULT.count_sd**-2 / unit, dtype)
-    told = np.full(shape, number_of / DEFAULT.count_sd / unit)
+    cross = np.full(shape, number_of / DEFAULT.count_sd / unit)
     energy = number_of**2
     counts = [None] * len(thetas) if weights is None else weights
     for theta, update, precision, count in zip(thetas, updates, precisions, counts, strict=True):
         at = _at(recipe, theta, candidates, update, count)
-        energy += float(precision * (at.left @ at.left))
-        blocks = at.base.blocks(at.left)
+        energy += float(precision * (at.residual @ at.residual))
+        blocks = at.base.blocks(at.residual)
         used, same = few_of(at.others, blocks, few) if few else (at.others, blocks)
         for a, one in enumerate(used):
-            told[:, a] += precision / unit * one.project(same)
+            cross[:, a] += precision / unit * one.project(same)
         add_products(used, precision / unit, gram)
-    return Products(gram, told, energy, thetas.size + counted, unit)
+    return Products(gram, cross, energy, thetas.size + counted, unit)
 
 
 def is_single_layer(client: Client) -> bool:
@@ -503,15 +503,15 @@ def _unscaled(client: Client, options: OneStepOptions) -> tuple[Measurement, flo
     for row in rounds:
         one, tried = client.only(np.array([row])), np.array([0.5, 1.0, 2.0]) * lengths[row]
         parts = [network_measurement(one, 1, scale[None]) for scale in tried]
-        few[row] = client.may_be_clipped and parts[0].residual_dof < SPARE
-        if parts[0].residual_dof >= SPARE:
+        few[row] = client.may_be_clipped and parts[0].residual_dof < LEAST_DOF
+        if parts[0].residual_dof >= LEAST_DOF:
             square, slope, _ = np.polyfit(tried, [part.residual_ss for part in parts], 2)
             scales[row] = -slope / (2 * square)
     scales = np.where(scales > 0, scales, 1.0)
-    for left in reversed(range(options.passes if few.any() else 1)):
+    for more in reversed(range(options.passes if few.any() else 1)):
         scales[few] = np.minimum(lengths[few], 1.0)
         made = network_measurement(client, len(scales), scales)
-        if left:
+        if more:
             lengths = _lengths(client, _solved(client, made).probabilities)
     return made, float(np.median(scales))
 
@@ -554,7 +554,7 @@ def _first_layer(client: Client) -> Posterior:
     at = _at(recipe, theta, candidates, update)
     first = at.base.layers[0]
     assert isinstance(first, Outer)
-    residual: Array = first.block(at.left[: first.width]).astype(np.float64)
+    residual: Array = first.block(at.residual[: first.width]).astype(np.float64)
     sd = float(np.sqrt(np.mean(noise[: first.width] ** 2)))
     features, biases = [], np.arange(recipe.model.inputs, residual.shape[1])
     for one in at.others:

@@ -163,8 +163,8 @@ class Screen:
         part = slice(width)
         own, missed = self.options.own, self.missed[:, part]
         white = whitening(missed / np.sqrt(len(missed) - 1), self.sd[part], own)
-        left = self.returned[self.which[part]] - self.predicted(some, part) - self.centre[part]
-        return np.asarray(np.log1p(white(left) ** 2 / (4 * own)).mean(axis=1))
+        residual = self.returned[self.which[part]] - self.predicted(some, part) - self.centre[part]
+        return np.asarray(np.log1p(white(residual) ** 2 / (4 * own)).mean(axis=1))
 
 
 def orders_of(some: Sequence[Tried], place: Place) -> Indices:
@@ -188,8 +188,8 @@ def guessed(
     for tried in ranked(screen, every, place, rng)[: screen.options.decoded]:
         found = Replay(client, orders_of([tried], place)[0], GUESSED).answer()
         if found is not None:
-            said = f"seed {tried[1]}: {SOURCES[tried[0].source].words}"
-            notes = {**found.notes, "order_guessed": said, "seeds_tried": len(every)}
+            seed_words = f"seed {tried[1]}: {SOURCES[tried[0].source].words}"
+            notes = {**found.notes, "order_guessed": seed_words, "seeds_tried": len(every)}
             return replace(found, notes=notes)
     return None
 

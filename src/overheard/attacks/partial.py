@@ -383,7 +383,7 @@ def _completed(
                 donors = auxiliary.records.take(picked)
                 whole = Records({**records.columns, **{name: donors[name] for name in lacking}})
                 made.append(encode(recipe.encoding, whole, setting))
-                said = auxiliary.labels[picked] if labels is None else labels
-                targets.append(recipe.target.encode_values(said))
+                labelled = auxiliary.labels[picked] if labels is None else labels
+                targets.append(recipe.target.encode_values(labelled))
     shape = (len(domain.settings), sum(options.parts), len(records))
     return np.reshape(made, (*shape, -1)), np.reshape(targets, shape)

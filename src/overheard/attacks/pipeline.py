@@ -75,8 +75,8 @@ def decode(
 
 
 def _decode_releases(client: Client, options: ReleaseOptions = RELEASES) -> Posterior:
-    """Probabilities of each record's candidates. Notes: ``misfit``, the mean square of what no
-    candidate explains, and, of sums over few records each, ``proven``: the records with one
+    """Probabilities of each record's candidates. Notes: ``reduced_chi2``, the mean square of what
+    no candidate explains, and, of sums over few records each, ``proven``: the records with one
     possible value."""
     program, observed = client.program, client.messages.exchanges
     assert isinstance(program, Program)
@@ -85,13 +85,13 @@ def _decode_releases(client: Client, options: ReleaseOptions = RELEASES) -> Post
     notes: dict[str, float | int | str]
     if equations is not None:
         found = decode_subset_sums(equations, shared)
-        posterior, misfit = found.posterior, found.misfit
-        notes = {"misfit": misfit, "proven": int(found.proven.sum())}
+        posterior, chi2 = found.posterior, found.chi2
+        notes = {"reduced_chi2": chi2, "proven": int(found.proven.sum())}
     else:
         measurement = program.measure(observed, client.candidates)
-        posterior, misfit = decode_tied(measurement, client.ties, shared), measurement.misfit
-        notes = {"misfit": misfit}
-    flag = posterior.flag or (POOR_FIT if misfit > options.fitting else "")
+        posterior, chi2 = decode_tied(measurement, client.ties, shared), measurement.chi2
+        notes = {"reduced_chi2": chi2}
+    flag = posterior.flag or (POOR_FIT if chi2 > options.fitting else "")
     # what a group of indistinguishable records says beyond its prior, said of each one's own prior
     own = client.prior * (posterior.probabilities / np.maximum(shared, 1e-300))
     own /= np.maximum(own.sum(axis=1, keepdims=True), 1e-300)

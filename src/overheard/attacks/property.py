@@ -117,10 +117,10 @@ def adversary_of(view: View, least_auxiliary: int = 50) -> Adversary:
     updates look like."""
     recipe, sums = view.know(ClientProgram).plain_recipe, view.know(Sums)
     sums.require(2, "telling clients apart by sums")  # one sum tells nobody apart
-    told = sums.participation
-    if (told == told[0]).all():
+    took = sums.participation
+    if (took == took[0]).all():
         raise ChooseAnotherAttack(
-            f"the same {int(told[0].sum())} of {len(sums.clients)} clients took part in every "
+            f"the same {int(took[0].sum())} of {len(sums.clients)} clients took part in every "
             "round, so that their sums do not tell them apart; sample participants (participation)"
         )
     mine = known_records(recipe, view.know(AuxiliaryData))
@@ -143,10 +143,10 @@ def adversary_of(view: View, least_auxiliary: int = 50) -> Adversary:
     return Adversary(recipe, mine, shard, len(sums.clients), targets, behaviour)
 
 
-def known_records(recipe: Recipe, told: AuxiliaryData | TargetRecord) -> Known:
+def known_records(recipe: Recipe, known: AuxiliaryData | TargetRecord) -> Known:
     """Records as the model sees them, in the precision of the wire."""
-    inputs = encode(recipe.encoding, told.records).astype(recipe.wire)
-    return Known(inputs, recipe.target.encode_values(told.labels))
+    inputs = encode(recipe.encoding, known.records).astype(recipe.wire)
+    return Known(inputs, recipe.target.encode_values(known.labels))
 
 
 def attendance(participation: Array) -> dict[str, int]:

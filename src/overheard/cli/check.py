@@ -15,6 +15,7 @@ from overheard import terminal
 from overheard.cli.options import Out
 from overheard.errors import FixConfig
 from overheard.files import refuse_existing, write_durably
+from overheard.foreign.shown import command
 
 if TYPE_CHECKING:
     from overheard.data.roles import Role
@@ -83,8 +84,7 @@ def check(
     about = ["Written by overheard check. Every key: overheard explain"]
     write_durably(out, [written(federation, about)])
     terminal.wrote("wrote", out)
-    run = out.with_suffix("")
-    terminal.say(f"next       overheard simulate {out} --out {run}-run")
+    terminal.say("next       " + command("simulate", out, "--out", f"{out.with_suffix('')}-run"))
     columns = [asdict(role) for role in found]
     terminal.emit({"federation": str(out), "columns": columns, "rows": rows, "left": left})
 

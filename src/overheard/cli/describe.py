@@ -14,7 +14,7 @@ from overheard import terminal
 from overheard.cli.options import TrustCode
 from overheard.errors import ChooseAnotherOutput, FixConfig, GrantKnowledge
 from overheard.files import write_durably
-from overheard.foreign.shown import short
+from overheard.foreign.shown import command, short
 
 if TYPE_CHECKING:
     from overheard.identify.search import Found
@@ -59,7 +59,7 @@ def init(
         given = {"data": {**table, "drop": drop}, "audit": {"attributes": secret, "label": label}}
         given |= {"model": {"factory": model}} if model else {}
         file, content = _identified(run, data, given, minutes, trust_code)
-    terminal.say(f"next       overheard audit {run} --with {file} --out {run}-audit")
+    terminal.say("next       " + command("audit", run, "--with", file, "--out", f"{run}-audit"))
     terminal.emit(content)
 
 
@@ -138,8 +138,8 @@ def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> ov
         return recording
     if given is None and not file.is_file():
         raise FixConfig(
-            f"{run}: has no training recipe, without which nothing can be scored; `overheard init "
-            f"{run}` writes {file} for you to fill in"
+            f"{run}: has no training recipe, without which nothing can be scored; "
+            f"`{command('init', run)}` writes {file} for you to fill in"
         )
     folder = work / "described"
     shutil.rmtree(folder, ignore_errors=True)  # of an audit that was stopped here

@@ -47,8 +47,8 @@ class Calibration:
 
     def flag(self, probabilities: Array) -> str:
         """Is the answer far surer than simulated clients are decoded right, beyond chance?"""
-        sure = float(probabilities.max(axis=1).mean())
-        return OVERCONFIDENT if sure > self.accuracy + 2 * self.error + self.most else ""
+        confidence = float(probabilities.max(axis=1).mean())
+        return OVERCONFIDENT if confidence > self.accuracy + 2 * self.error + self.most else ""
 
     @property
     def notes(self) -> dict[str, float | int | str]:
@@ -101,18 +101,18 @@ def tempered(probabilities: Array, prior: Array, power: float) -> Array:
 
 
 class Judged(NamedTuple):
-    """What answers about simulated clients are worth, the worst of their misfits, and a flag: was
-    the decoder far surer than right about one of them? However little of its evidence is left, it
-    may still choose wrong values."""
+    """What answers about simulated clients are worth, the worst of their reduced chi-squares, and a
+    flag: was the decoder far surer than right about one of them? However little of its evidence is
+    left, it may still choose wrong values."""
 
     calibration: Calibration
-    misfit: float
+    chi2: float
     flag: str
 
-    def fits(self, misfit: float, good: float, worse: float = 5.0) -> bool:
-        """Is this misfit good in itself, or at most ``worse`` times what it is where the recipe is
-        right?"""
-        return misfit <= max(good, worse * self.misfit)
+    def fits(self, chi2: float, good: float, worse: float = 5.0) -> bool:
+        """Is this reduced chi-square good in itself, or at most ``worse`` times what it is where
+        the recipe is right?"""
+        return chi2 <= max(good, worse * self.chi2)
 
 
 def judged(
@@ -131,9 +131,9 @@ def judged(
     """
     made = [simulate((answer + prior) / 2 if n % 2 else prior) for n in range(clients)]
     messages, secrets = zip(*made, strict=True)
-    answers, misfits = zip(*map(decode, messages), strict=True)
+    answers, residuals = zip(*map(decode, messages), strict=True)
     flag = OVERCONFIDENT if any(map(_surer_than_right, answers, secrets)) else ""
-    return Judged(calibrate(answers, secrets, prior), max(misfits), flag)
+    return Judged(calibrate(answers, secrets, prior), max(residuals), flag)
 
 
 def _surer_than_right(probabilities: Array, secret: Any) -> bool:

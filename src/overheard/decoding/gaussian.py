@@ -62,8 +62,8 @@ def cavities(features: Array, total: Array, precision: Array, shift: Array) -> t
     surprise = linalg.solve_triangular(lower, surprise, lower=True, check_finite=False)
     mean = prior_mean + (root @ (surprise @ gain).reshape(n, k, 1))[:, :, 0]
     blocks = np.ascontiguousarray(gain.T).reshape(n, k, r)
-    kept = (1 + _RESOLUTION) * np.eye(k) - blocks @ np.swapaxes(blocks, 1, 2)
-    inverse = np.linalg.inv(root @ kept @ turned)
+    shrunk = (1 + _RESOLUTION) * np.eye(k) - blocks @ np.swapaxes(blocks, 1, 2)
+    inverse = np.linalg.inv(root @ shrunk @ turned)
     return inverse - precision, (inverse @ mean[:, :, None])[:, :, 0] - shift
 
 

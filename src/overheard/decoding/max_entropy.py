@@ -143,8 +143,8 @@ def max_entropy(
     while variance > 10.0:
         multipliers, used, _ = dual.minimise(multipliers, variance, 1e-3, 30)
         iterations, variance = iterations + used, variance / 100.0
-    left = max_iterations - iterations
-    multipliers, used, converged = dual.minimise(multipliers, 1.0, tolerance, left)
+    rest = max_iterations - iterations
+    multipliers, used, converged = dual.minimise(multipliers, 1.0, tolerance, rest)
     p, steps, unknowns = dual.value(multipliers, 1.0)[3], iterations + used, count_unknowns(p0)
     chi2, rank = measurement.chi2_per_equation(p), measurement.rank
     return Posterior(p, chi2, rank, unknowns, steps, converged, "max_entropy")

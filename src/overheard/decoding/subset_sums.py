@@ -160,10 +160,10 @@ def sums_over_cells(
     term, cell: (K, m), what each record adds under each candidate, and to which cell's sum.
     """
     count, records = term.shape
-    said, cells = np.isfinite(total), len(total)
+    known, cells = np.isfinite(total), len(total)
     shape, people = (cells, records), np.arange(records)
     added = [sparse.csr_matrix((t, (c, people)), shape) for t, c in zip(term, cell, strict=True)]
-    gaps = [sparse.coo_matrix((one - added[0])[said]) for one in added[1:]]
+    gaps = [sparse.coo_matrix((one - added[0])[known]) for one in added[1:]]
     free = np.eye(count - 1)
     for gap in gaps:
         gap.eliminate_zeros()
@@ -175,10 +175,10 @@ def sums_over_cells(
         np.concatenate([gap.row for gap in gaps]).astype(np.int64),
         np.concatenate([gap.col for gap in gaps]).astype(np.int64),
         np.concatenate([np.outer(gap.data, unit) for gap, unit in zip(gaps, free, strict=True)]),
-        (total - np.bincount(cell[0], term[0], cells))[said],
-        np.where(noise > 0, noise, 1.0)[said],  # 0: nobody is in the cell
-        (np.full(cells, np.nan) if half_width is None else half_width)[said],
-        np.flatnonzero(said),
+        (total - np.bincount(cell[0], term[0], cells))[known],
+        np.where(noise > 0, noise, 1.0)[known],  # 0: nobody is in the cell
+        (np.full(cells, np.nan) if half_width is None else half_width)[known],
+        np.flatnonzero(known),
     )
 
 
@@ -204,7 +204,7 @@ class Decoded:
 
     posterior: Posterior
     proven: Flags
-    misfit: float
+    chi2: float
 
 
 def decode_subset_sums(
@@ -223,8 +223,8 @@ def decode_subset_sums(
     decided = np.where(found.confidence > 1 - 1e-9, found.guess, -1)
     rest = equations.given(decided)
     closed = np.bincount(rest.row, minlength=rest.rows) == 0
-    left = np.square(rest.residual[closed] / rest.sd[closed])
-    return Decoded(found, proven, float(left.mean()) if len(left) else float("nan"))
+    squares = np.square(rest.residual[closed] / rest.sd[closed])
+    return Decoded(found, proven, float(squares.mean()) if len(squares) else float("nan"))
 
 
 def _completed(equations: SubsetSums, state: Conditioning, p0: Array) -> Posterior:
@@ -235,8 +235,8 @@ def _completed(equations: SubsetSums, state: Conditioning, p0: Array) -> Posteri
     for records, share in state.posteriors(open_, p0):
         shares[records], listed[records] = share, True
     if listed.all():
-        left = equations.residual_at(values) if (values >= 0).all() else np.zeros(0)
-        chi2, rows = float(left @ left), len(left)
+        residual = equations.residual_at(values) if (values >= 0).all() else np.zeros(0)
+        chi2, rows = float(residual @ residual), len(residual)
         flag = "" if fits(chi2, rows) else POOR_FIT
         found = Posterior(
             p0, chi2 / max(rows, 1), unknowns, unknowns, 1, not flag, "conditioning", flag
@@ -334,9 +334,9 @@ class Conditioning:
         self._number = np.array([len(counts) for counts in self.possible])
         self._condition([*self._parts(equations, equations.cell)])
         self._condition([*self.components(equations.given(self.values()))])
-        left = equations.given(self.values())
-        closed = np.bincount(left.row, minlength=left.rows) == 0
-        self.contradictions += int((closed & (np.abs(left.residual) > left.half_width)).sum())
+        open_ = equations.given(self.values())
+        closed = np.bincount(open_.row, minlength=open_.rows) == 0
+        self.contradictions += int((closed & (np.abs(open_.residual) > open_.half_width)).sum())
 
     def values(self) -> Ints:
         """(m,) candidates, -1 where undecided; the records of a group get theirs in order."""
@@ -414,13 +414,13 @@ class Conditioning:
                 answers = self._solutions(cell)
                 cell.solved |= answers is not None
                 if answers is None:
-                    keep = self._within_bounds(cell)
+                    used = self._within_bounds(cell)
                 else:
-                    keep = [np.flatnonzero(np.bincount(option)) for option in answers[0]]
-                cell.contradicted = not all(map(len, keep))
+                    used = [np.flatnonzero(np.bincount(option)) for option in answers[0]]
+                cell.contradicted = not all(map(len, used))
                 if cell.contradicted:
                     continue
-                for group, options in zip(cell.groups, keep, strict=True):
+                for group, options in zip(cell.groups, used, strict=True):
                     moved |= len(options) < self._number[group]
                     self.possible[group] = self.possible[group][options]
                     self._number[group] = len(options)

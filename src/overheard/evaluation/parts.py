@@ -20,7 +20,7 @@ from overheard.evaluation.baselines import Imputer
 from overheard.evaluation.checkpoint import NOT_RUN, Checkpoint, Progress, attempt, silent
 from overheard.evaluation.record import Failed, Finding, Skipped
 from overheard.evaluation.scoring import ALL_CLIENTS, Case, Scored, Scorer, answers_in
-from overheard.programs.program import Told
+from overheard.programs.program import Terms
 from overheard.programs.records import Records
 from overheard.programs.trusted import trust, trusted
 from overheard.transcript.store import Recording
@@ -74,7 +74,7 @@ class Asked:
     targets: tuple[Target, ...]
     options: AuditOptions
     kept: Checkpoint
-    recipe: Told
+    recipe: Terms
 
     @cached_property
     def truth(self) -> Mapping[str, Records]:

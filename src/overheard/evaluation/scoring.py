@@ -30,7 +30,7 @@ from overheard.evaluation.decision import (
     smaller_p_value,
 )
 from overheard.evaluation.record import Bin, Calibration, Finding
-from overheard.programs.program import Told
+from overheard.programs.program import Terms
 from overheard.programs.records import Records
 from overheard.questions.question import Metric, Question, Topic, grouped, question_named
 from overheard.randomness import stream
@@ -161,7 +161,7 @@ class Case:
     the question needs it. ``imputer``: the imputation baselines.
     """
 
-    recipe: Told
+    recipe: Terms
     truth: Mapping[str, Records]
     target: Target
     view: View

@@ -59,10 +59,10 @@ def run_rounds(
     defence, held = chain(*plan.config.defence), trained_on(plan)
     promised = budgets(plan, defence, {client: len(records) for client, records in held.items()})
     rounds: NetworkRounds | ProgramRounds
-    if isinstance(plan.told, Recipe):
+    if isinstance(plan.program, Recipe):
         rounds = NetworkRounds(plan, defence, held)
     else:
-        rounds = ProgramRounds(plan.told, defence, held, seed)
+        rounds = ProgramRounds(plan.program, defence, held, seed)
     with Recorder(out, rounds.payload, about) as recorder:
         write_knowledge(recorder, plan)
         recorder.seed(seed)
@@ -89,7 +89,7 @@ def participants(clients: int, share: float, seed: int, number: int) -> Who:
 def budgets(plan: Plan, defence: Chain, sizes: Mapping[str, int]) -> dict[str, Any]:
     """The differential privacy that the defences promise a record of each client."""
     rounds, everybody = plan.config.training.rounds, sum(sizes.values())
-    recipe = plan.told if isinstance(plan.told, Recipe) else None
+    recipe = plan.program if isinstance(plan.program, Recipe) else None
     of_size = {
         size: budget(defence.claims, recipe, size, rounds, everybody)
         for size in set(sizes.values())

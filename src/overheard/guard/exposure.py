@@ -146,14 +146,14 @@ def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -
     every recording, is left out where not even a guess could be scored. What the model does not see
     is in no message.
     """
-    told, records = program_in(recording), recording.truth()[client]
-    assert told is not None  # without a recipe there is no audit
+    program, records = program_in(recording), recording.truth()[client]
+    assert program is not None  # without a recipe there is no audit
     unseen = {
         (t.question, t.column)
         for t in targets_in(recording.targets)
-        if t.asked.removable and not told.encoding.inputs_of_all(t.columns)
+        if t.asked.removable and not program.encoding.inputs_of_all(t.columns)
     }
-    doubts = [_misfit(replay) for replay in audit.replays if replay.outcome == "does not fit"]
+    doubts = [_why_unfit(replay) for replay in audit.replays if replay.outcome == "does not fit"]
     doubts += [f"{one.attack} failed" for one in audit.failed]
     found = []
     for secret in audit.secrets:
@@ -162,7 +162,7 @@ def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -
         if (topic.question, topic.attribute) in unseen:
             one = replace(_unread(audit, topic, len(records)), bits=0.0, share=0.0, doubt="")
         elif any(f.level != COMPARISON for f in about):
-            one = _exposure(about, _middle(records, told.target.column, topic), exposed, limits)
+            one = _exposure(about, _middle(records, program.target.column, topic), exposed, limits)
         elif topic.skipped and question_named(topic.question).keys(()):
             continue
         else:
@@ -216,12 +216,12 @@ def _exposure(
     best = max(findings, key=lambda f: (metric.sign * f.value, f.evidence or 0.0))
     there = [best.majority, best.imputation, middle, *(f.value for f in free if not metric.share)]
     guess = metric.best(g for g in there if g is not None)
-    sure, before = ([f.calibration for f in of if f.calibration] for of in (findings, free))
+    rated, before = ([f.calibration for f in of if f.calibration] for of in (findings, free))
     bits = share = None
-    if sure:
-        bits = max(s.bits for s in sure) - max([0.0, *(s.bits for s in before)])
+    if rated:
+        bits = max(s.bits for s in rated) - max([0.0, *(s.bits for s in before)])
         share = max(0.0, bits) / _entropy(best.majority or 1.0)
-    known, already = (max([0, *(_certain(s, best, limits) for s in of)]) for of in (sure, before))
+    known, already = (max([0, *(_certain(s, best, limits) for s in of)]) for of in (rated, before))
     why = "exposed, by the audit's own rule" if exposed else ""
     doubts = [f"{f.attack}: {f.flag}" for f in findings if f.flag]
     if not doubts and top is not None and top.level == NOT_MEASURED:
@@ -249,11 +249,11 @@ def _exposure(
     )
 
 
-def _certain(sure: Calibration, found: Finding, limits: Limits) -> int:
+def _certain(rated: Calibration, found: Finding, limits: Limits) -> int:
     """Records called rightly beyond 99%; none by an attack that is wrong nearly as often as naming
     the commonest value would be, or where everybody has that."""
-    right, often = sure.certain_right, 1 - (found.majority or 0.0)
-    return right if often > 0 and sure.certain - right <= limits.wrong * often * right else 0
+    right, often = rated.certain_right, 1 - (found.majority or 0.0)
+    return right if often > 0 and rated.certain - right <= limits.wrong * often * right else 0
 
 
 def _entropy(majority: float) -> float:
@@ -286,7 +286,7 @@ def _p_value(finding: Finding, guess: float | None) -> float:
     return float(norm.sf(finding.measure.gain(finding.value, guess) / sd))
 
 
-def _misfit(replay: Replay) -> str:
+def _why_unfit(replay: Replay) -> str:
     off, how = replay.off or 0.0, "not how this config says that you train: replayed on your own"
     far = f"{off:.1%} of the update" if off < 10 else "more than ten times the update"
     chance = replay.by_chance or 0.0

@@ -34,7 +34,7 @@ REFUSED = 600
 """Code of the error that a refused update is replaced by; Flower's own are smaller."""
 STOPPED = "overheard-guard-refused"
 """Where a client's state, which outlives its process, remembers that an update was refused."""
-LEFT = "overheard-guard-left"
+SENT = "overheard-guard-left"
 """Where it remembers the messages that have left, to judge the next one together with them."""
 WAYS = ("sent/", "returned/")
 MOST_BYTES = 1 << 26
@@ -94,14 +94,14 @@ def guard_mod(
     figures stay with the client, there and in its log (``overheard.guard``): an error that told
     the server how many bits leak would tell it how common the secret is.
     """
-    said = description
-    if not isinstance(said, Federation):
-        said = read_config(said, recorded=True)
-    if not said.trains():
-        raise FixConfig(f"model {said.model.name!r} trains no network; the guard reads models only")
+    spec = description
+    if not isinstance(spec, Federation):
+        spec = read_config(spec, recorded=True)
+    if not spec.trains():
+        raise FixConfig(f"model {spec.model.name!r} trains no network; the guard reads models only")
     if how.noise_sd:
-        noisy = (*said.defence, Gaussian(sd=how.noise_sd))
-        said = said.model_copy(update={"defence": noisy})
+        noisy = (*spec.defence, Gaussian(sd=how.noise_sd))
+        spec = spec.model_copy(update={"defence": noisy})
 
     def mod(
         message: Message, context: Context, call_next: Callable[[Message, Context], Message]
@@ -118,9 +118,9 @@ def guard_mod(
         if how.noise_sd:
             returned = _noisy(returned, how)
             reply.content[name] = ArrayRecord({n: FlowerArray(a) for n, a in returned.items()})
-        rounds = _left(context, how.remember, (sent, returned))
+        rounds = _sent(context, how.remember, (sent, returned))
         try:
-            with recorded(said, who, rounds, how.trust_code) as run:
+            with recorded(spec, who, rounds, how.trust_code) as run:
                 found = run.exposures(limits)
         except (ChooseAnotherAttack, FixData) as error:
             found, why = [], str(error)
@@ -139,8 +139,8 @@ def guard_mod(
             doubts = [f"{e.name}: {e.unknown(limits)}" for e in found if e.unknown(limits)]
             refused = how.unsure == "refuse" or STOPPED in context.state
             done = "the update is refused" if refused else "it is sent as it is"
-            told = "what the update leaks is not known (%s); %s (looked at for %.2f s)"
-            logger.warning(told, why or "; ".join(doubts), done, seconds)
+            text = "what the update leaks is not known (%s); %s (looked at for %.2f s)"
+            logger.warning(text, why or "; ".join(doubts), done, seconds)
             if refused:
                 return _refused(message, "what it would leak is not known")
         if how.remember:
@@ -177,11 +177,11 @@ def _noisy(arrays: Arrays, how: Guarding) -> Arrays:
     return {n: (a + noise[n]).astype(a.dtype) if n in float_ else a for n, a in arrays.items()}
 
 
-def _left(context: Context, most: int, update: Round) -> list[Round]:
+def _sent(context: Context, most: int, update: Round) -> list[Round]:
     """The last rounds that have left, oldest first, and this one."""
     rounds = [update]
-    if LEFT in context.state:
-        record = context.state.array_records[LEFT]
+    if SENT in context.state:
+        record = context.state.array_records[SENT]
         sent, returned = ({n: record[way + n].numpy() for n in update[0]} for way in WAYS)
         for k in reversed(range(len(next(iter(sent.values()))))):
             rounds.insert(0, ({n: sent[n][k] for n in sent}, {n: returned[n][k] for n in sent}))
@@ -195,4 +195,4 @@ def _remember(context: Context, rounds: list[Round]) -> None:
         for place, way in enumerate(WAYS)
         for name in rounds[0][place]
     }
-    context.state[LEFT] = ArrayRecord({name: FlowerArray(a) for name, a in stacks.items()})
+    context.state[SENT] = ArrayRecord({name: FlowerArray(a) for name, a in stacks.items()})

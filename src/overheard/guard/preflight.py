@@ -140,15 +140,15 @@ def preflight(  # noqa: PLR0913  # a command with its options
     begin = time.perf_counter()
     found, typical = _dry_runs(ready, asked, targets, search)
     made = replace(asked, found=found, seconds=time.perf_counter() - begin)
-    if not changes or answer_of(found, limits) == "ok" or not isinstance(ready.told, Recipe):
+    if not changes or answer_of(found, limits) == "ok" or not isinstance(ready.program, Recipe):
         return made
 
-    def left(changes: dict[str, Any]) -> tuple[Exposure, ...]:
+    def exposures(changes: dict[str, Any]) -> tuple[Exposure, ...]:
         changed = plan(ready.config.model_copy(update=changes))
         return _dry_runs(changed, asked, targets, search)[0]
 
     kinds = _kinds(ready, made, typical, search)
-    return replace(made, changes=tuple(_tried(kinds, left, limits, progress)))
+    return replace(made, changes=tuple(_tried(kinds, exposures, limits, progress)))
 
 
 def preflight_updates(
@@ -207,7 +207,7 @@ def _dry_runs(
         with simulated(ready, asked.client, asked.rounds, draw) as run:
             for one in run.exposures(limits, targets):
                 draws.setdefault(one.name, []).append(one)
-            typical = typical or (run.typical() if isinstance(ready.told, Recipe) else 0.0)
+            typical = typical or (run.typical() if isinstance(ready.program, Recipe) else 0.0)
         found = tuple(worst_draw(same) for same in draws.values())
         unsettled = [e for e in found if e.attack and not e.doubt and not e.beyond(limits)]
         if not unsettled or (draw == 1 and not any(e.unknown(limits) for e in unsettled)):

@@ -317,12 +317,12 @@ def search(
     every, options = structures(splits[0], ""), tries.options
     sizes = [len(training.labels[0]) for training in every[0].given.values()]
     # epochs on one message that a recipe may take in an early stage
-    room = options.work / (6 * float(np.mean(sizes)) * seen.sent.shape[1])
+    model = every[0].program.model
+    room = options.work / (6 * float(np.mean(sizes)) * model.size * model.reuse)
     rows = spread(len(seen.sent), int(np.clip(room / (4 * max(options.epochs)), 1, 6)))
     few = Messages(*(part[rows] for part in seen))
     epochs = [e for e in options.epochs if e <= max(1, room / (4 * len(few.sent)))]
-    least = 1 if every[0].program.model.linear else 2
-    batches = [b for b in options.batches if b is None or least <= b < max(sizes)]
+    batches = [b for b in options.batches if b is None or 2 - model.linear <= b < max(sizes)]
     optimisers = [*OPTIMISERS.values()]
     if every[0].program.sends_gradient:
         optimisers, batches, epochs = [Sgd()], [None], [1]
@@ -351,11 +351,13 @@ def search(
             for one, o, b in product(these, of, sizes)
         ]
 
+    def weigh(one: Explanation, orders: int) -> Explanation:
+        orders = int(np.clip(20 * room / len(seen.sent), 16, orders))
+        return weighed(one, few if orders == 16 else seen, orders)
+
     def ranked(found: list[Explanation], stages: Sequence[tuple[int, int]]) -> list[Explanation]:
         for orders, most in stages:
-            orders = int(np.clip(20 * room / len(seen.sent), 16, orders))
-            these, ways = few if orders == 16 else seen, tries.of("recipes to weigh", found)
-            found = [weighed(f, these, orders) for f in ways] or found
+            found = [weigh(f, orders) for f in tries.of("recipes to weigh", found)] or found
             found.sort(key=lambda f: -round(f.evidence))
             # of both kinds: few orders tell badly how a random one compares with none
             kinds = ([f for f in found if certain(f.program) is kind] for kind in (True, False))
@@ -369,7 +371,7 @@ def search(
     found = fits("ways to train", trained([first[0].at(1e-3)], close, batches, epochs), 2, 0.03)
     found = ranked(found or first, options.stages[:2])
     likely = [
-        weighed(structures(split, found[0].about)[0].trained_as(found[0]), seen, 32)
+        weigh(structures(split, found[0].about)[0].trained_as(found[0]), 32)
         for split in tries.of("ways to hold records out", splits if len(splits) > 1 else ())
     ]
     # neighbouring shares are often as good: of these the one that is usual
@@ -443,8 +445,7 @@ class Asked:
     ) -> list[Explanation]:
         """Every description that fits table and messages, of these clients and after this split;
         ``about``: only that of these words."""
-        made: dict[str, Explanation] = {}
-        refused: list[OverheardError] = []
+        made, refused = dict[str, Explanation](), list[OverheardError]()
         for words, way in self.ways.items() if not about else [(about, self.ways[about])]:
             data = way.data.model_copy(update={"held_out": split})
             clients = {c: name for c, name in self.named.items() if name != c}
@@ -456,7 +457,7 @@ class Asked:
                 refused.append(error)
                 continue
             if {*names} <= ready.clients.keys():  # else nobody knows yet who was recorded
-                program, given = ready.told, dict[str, Any](ready.clients)
+                program, given = ready.program, dict[str, Any](ready.clients)
                 if isinstance(program, Recipe):
                     given = {c: Training.of(program, NO_DEFENCE, {c: given[c]}) for c in names}
                 # two are one where there is nothing in which they differ

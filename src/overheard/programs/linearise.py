@@ -254,10 +254,10 @@ class Trajectory:
 
         visited: list[Indices] = []
         ends = self.ends(chosen, rng, trace, visited)
-        kept = np.zeros((steps, 1, 1))
+        watched_slopes = np.zeros((steps, 1, 1))
         if curved:
-            kept = np.stack([np.concatenate(each)[:watched] for each in slopes])
-        response = responses(self.recipe, self.sent, kept)
+            watched_slopes = np.stack([np.concatenate(each)[:watched] for each in slopes])
+        response = responses(self.recipe, self.sent, watched_slopes)
         parts = []
         for group, theta in zip(self.groups, path, strict=True):
             records = self.batches[int(group[0]) if self.order is not None else 0]
@@ -501,15 +501,15 @@ def linearise(
     ends += rng.normal(0.0, declared, ends.shape) if declared else 0.0
     fitted = len(chosen) - held
 
-    def told(states: States) -> Linearised:
+    def measured(states: States) -> Linearised:
         truth = states.of(at.candidates, chosen, done.order)
         points = states.points(_sizes(at, done.parts, which, states))
         single = (columns if states.sized else columns[:, 1:]).reshape(-1, len(which))
         does = points.astype(np.float32)[truth].reshape(len(truth), -1) @ single
-        left = ends - does
-        centre, early = left.mean(axis=0), left[:fitted].mean(axis=0)
-        sd = np.sqrt(left.var(axis=0, ddof=1) + rounding[which] ** 2 / options.own)
-        white = whitening((left[:fitted] - early) / np.sqrt(fitted - 1), sd, options.own)
+        missed = ends - does
+        centre, early = missed.mean(axis=0), missed[:fitted].mean(axis=0)
+        sd = np.sqrt(missed.var(axis=0, ddof=1) + rounding[which] ** 2 / options.own)
+        white = whitening((missed[:fitted] - early) / np.sqrt(fitted - 1), sd, options.own)
         totals = np.vstack([returned[which] - centre, ends[fitted:] - early])
         rows, totals = (white(part) / np.sqrt(options.own) for part in (single, totals))
         counted = int(states.sized or not at.candidates.present[0])
@@ -522,7 +522,7 @@ def linearise(
         rows, totals = _strongest(rows, totals, options)
         return Linearised(rows, points, totals, squares, truth[fitted:], counted, fitted)
 
-    return [told(states) for states in ways]
+    return [measured(states) for states in ways]
 
 
 def _sizes(at: Trajectory, parts: Sequence[Part], which: Indices, states: States) -> Array:
@@ -545,9 +545,9 @@ def _strongest(rows: Array, totals: Array, options: LinearOptions = DEFAULT) -> 
     inner = rows @ rows.T if wide else rows.T @ rows
     values, axes = linalg.eigh(inner, driver="evd", check_finite=False)
     most = int((options.operations / max(len(rows), 1)) ** 0.5)
-    kept = slice(max(int(np.searchsorted(values, FLOOR**2)), len(values) - most), None)
-    axes = axes[:, kept]
+    used = slice(max(int(np.searchsorted(values, FLOOR**2)), len(values) - most), None)
+    axes = axes[:, used]
     if wide:  # inner products of the rows with their own axes need no axes
-        axes = axes / np.sqrt(values[kept])
+        axes = axes / np.sqrt(values[used])
         return inner @ axes, (totals @ rows.T) @ axes
     return rows @ axes, totals @ axes

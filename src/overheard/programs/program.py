@@ -76,14 +76,14 @@ Message = Mapping[str, NDArray[Any]]
 """Named arrays of any shape; bytes are an array of uint8."""
 
 
-class Told(Protocol):
-    """What is known of a client whatever it does: how records become inputs, and the label."""
+class Terms(Protocol):
+    """The terms of any training or release: how records become inputs, and what the label is."""
 
     @property
     def encoding(self) -> Encoding: ...
     @property
     def target(self) -> Target: ...
-    def of(self, client: str) -> Told: ...
+    def of(self, client: str) -> Terms: ...
     def model_dump(self, *, mode: str) -> dict[str, Any]: ...
 
 
@@ -355,8 +355,8 @@ def measured(features: Array, total: Array, noise: Any) -> Measurement:
 def families() -> tuple[str, ...]:
     """The names of the families that there are: ours, and those that packages announce."""
     package = import_module("overheard.programs.families")
-    announced = (point.name for point in entry_points(group=GROUP))
-    return tuple(sorted({*(m.name for m in pkgutil.iter_modules(package.__path__)), *announced}))
+    installed = (point.name for point in entry_points(group=GROUP))
+    return tuple(sorted({*(m.name for m in pkgutil.iter_modules(package.__path__)), *installed}))
 
 
 def family_named(name: str) -> type[Program]:

@@ -231,10 +231,10 @@ class _ModelText(_Text):
     base_score: Annotated[list[float], BeforeValidator(_listed)] = _at(*_PARAMS_AT, "base_score")
 
 
-def _checked(said: Any, where: object, known: tuple[Tree, ...] | None = None) -> Booster:
+def _checked(text: Any, where: object, known: tuple[Tree, ...] | None = None) -> Booster:
     """The model; ``known``: its trees, where they were read before."""
     try:
-        return _booster(_ModelText.model_validate(said), known)
+        return _booster(_ModelText.model_validate(text), known)
     except ValidationError as error:
         first = error.errors()[0]
         what = f"{'.'.join(map(str, first['loc']))[:150]}: {first['msg'][:100]}"
@@ -243,28 +243,28 @@ def _checked(said: Any, where: object, known: tuple[Tree, ...] | None = None) ->
     raise FixRecording(f"{where}: not a model of XGBoost's gbtree: {what}")
 
 
-def _booster(said: _ModelText, known: tuple[Tree, ...] | None) -> Booster:
-    groups = max(1, said.classes)
-    count = len(said.trees) if known is None else len(known)
-    if not count == said.num_trees == len(said.tree_info):
-        raise ValueError(f"num_trees is {said.num_trees}, and there are {count} trees")
-    if count and not 0 <= said.tree_info.min() <= said.tree_info.max() < groups:
+def _booster(text: _ModelText, known: tuple[Tree, ...] | None) -> Booster:
+    groups = max(1, text.classes)
+    count = len(text.trees) if known is None else len(known)
+    if not count == text.num_trees == len(text.tree_info):
+        raise ValueError(f"num_trees is {text.num_trees}, and there are {count} trees")
+    if count and not 0 <= text.tree_info.min() <= text.tree_info.max() < groups:
         raise ValueError(f"tree_info names a class beyond the {groups} there are")
-    if len(said.base_score) not in (1, groups) or np.abs(said.base_score).max() > 1e30:
-        raise ValueError(f"base_score {str(said.base_score)[:40]} for {groups} classes")
+    if len(text.base_score) not in (1, groups) or np.abs(text.base_score).max() > 1e30:
+        raise ValueError(f"base_score {str(text.base_score)[:40]} for {groups} classes")
     if known is None:
-        each = zip(said.trees, said.tree_info, strict=True)
-        known = tuple(_tree(tree, int(group), said.features) for tree, group in each)
-    scores = np.resize(np.asarray(said.base_score, dtype=np.float32), groups)
-    loss = said.scale_pos_weight, said.max_delta_step
-    parallel = max(1, said.parallel)
-    return Booster(said.objective, known, scores, groups, parallel, said.features, *loss)
+        each = zip(text.trees, text.tree_info, strict=True)
+        known = tuple(_tree(tree, int(group), text.features) for tree, group in each)
+    scores = np.resize(np.asarray(text.base_score, dtype=np.float32), groups)
+    loss = text.scale_pos_weight, text.max_delta_step
+    parallel = max(1, text.parallel)
+    return Booster(text.objective, known, scores, groups, parallel, text.features, *loss)
 
 
-def _tree(said: _TreeText, group: int, features: int) -> Tree:
-    left, right, feature = said.left_children, said.right_children, said.split_indices
-    nodes = said.num_nodes
-    for one in (left, right, feature, said.split_conditions, said.default_left):
+def _tree(text: _TreeText, group: int, features: int) -> Tree:
+    left, right, feature = text.left_children, text.right_children, text.split_indices
+    nodes = text.num_nodes
+    for one in (left, right, feature, text.split_conditions, text.default_left):
         if len(one) != nodes:
             raise ValueError(f"a tree with {len(one)} numbers where {nodes} belong")
     reached, depth = _walked(left, right)
@@ -275,12 +275,12 @@ def _tree(said: _TreeText, group: int, features: int) -> Tree:
         left,
         right,
         np.where(inner, feature, 0),
-        said.split_conditions,
-        said.default_left.astype(bool),
+        text.split_conditions,
+        text.default_left.astype(bool),
         group,
         depth,
-        _unmasked(said.sum_hessian, reached),
-        _categories(said),
+        _unmasked(text.sum_hessian, reached),
+        _categories(text),
     )
 
 
@@ -315,15 +315,15 @@ def _walked(left: Ints, right: Ints) -> tuple[Flags, int]:
     raise ValueError(f"a tree deeper than {MOST_DEPTH}")
 
 
-def _categories(said: _TreeText) -> dict[int, Ints]:
-    at, starts, sizes = said.categories_nodes, said.categories_segments, said.categories_sizes
-    if not len(at) == len(starts) == len(sizes) or len(at) > said.num_nodes:
+def _categories(text: _TreeText) -> dict[int, Ints]:
+    at, starts, sizes = text.categories_nodes, text.categories_segments, text.categories_sizes
+    if not len(at) == len(starts) == len(sizes) or len(at) > text.num_nodes:
         raise ValueError("categories_nodes, _segments and _sizes are not of one length")
     if len(at) and (min(starts.min(), sizes.min()) < 0 or max(starts.max(), sizes.max()) >= 1 << 24
-                    or (starts + sizes).max() > len(said.categories)):  # fmt: skip
+                    or (starts + sizes).max() > len(text.categories)):  # fmt: skip
         raise ValueError("categories_segments reach beyond the categories")
     return {
-        int(node): said.categories[start : start + size]
+        int(node): text.categories[start : start + size]
         for node, start, size in zip(at, starts, sizes, strict=True)
     }
 

@@ -61,7 +61,7 @@ def describe(
     names, ready = settled(recording, description, dataset, trust_code)
     if names:
         ready = _recorded(ready, set(names.values()))
-    if isinstance(ready.told, Recipe):
+    if isinstance(ready.program, Recipe):
         client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is said
     if (asked := description.property) is not None:
         found = _properties(recording, description, asked, ready, names)
@@ -118,7 +118,7 @@ def settled(
             "and float64 models (and bfloat16, which is recorded as float32) can be audited"
         )
     wire = "float64" if wires == {"F64"} else "float32"
-    return names, replace(ready, told=ready.recipe.model_copy(update={"wire": wire}))
+    return names, replace(ready, program=ready.recipe.model_copy(update={"wire": wire}))
 
 
 def _who_trained(
@@ -229,9 +229,9 @@ def _only(dataset: Dataset, names: set[str]) -> Dataset:
 def _recorded(ready: Plan, names: set[str]) -> Plan:
     """The federation without those of its clients that were never recorded."""
     ready = replace(ready, clients={c: r for c, r in ready.clients.items() if c in names})
-    if isinstance(ready.told, Recipe):
-        own = {c: encoding for c, encoding in ready.told.own.items() if c in names}
-        ready = replace(ready, told=ready.told.model_copy(update={"own": own}))
+    if isinstance(ready.program, Recipe):
+        own = {c: encoding for c, encoding in ready.program.own.items() if c in names}
+        ready = replace(ready, program=ready.program.model_copy(update={"own": own}))
     return ready
 
 
@@ -247,7 +247,7 @@ def _silent(recording: Recording, names: Mapping[str, str]) -> tuple[str, ...]:
 
 def _own_scales(ready: Plan) -> tuple[str, ...]:
     """What clients that scale their secrets by themselves tell of them."""
-    own = ready.told.own.values() if isinstance(ready.told, Recipe) else ()
+    own = ready.program.own.values() if isinstance(ready.program, Recipe) else ()
     blocks = [b for encoding in own for b in encoding.blocks if not isinstance(b, OneHot)]
     scaled = {b.column for b in blocks if (b.shift, b.scale) != (0.0, 1.0)}
     secrets = [c for domain in ready.attributes.values() for c in domain.columns if c in scaled]

@@ -174,7 +174,7 @@ def _measured(cell: Cell, folder: Path) -> dict[str, Any]:
     if isinstance(ended, NetworkRounds):
         value, name = network_worth(ended.recipe, ended.model.astype(np.float64), held)
     else:
-        bare = plan(config.model_copy(update={"defence": ()}), kept).told
+        bare = plan(config.model_copy(update={"defence": ()}), kept).program
         assert not isinstance(bare, Recipe)
         value, name = program_worth(recording, ended.program, ended.sent, bare, held)
     who = (threat_named(asked["threat"]), asked["attacks"], asked["clients"], asked["targets"])
@@ -204,6 +204,9 @@ def hold_out(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Record
     place = np.arange(len(names)) - np.repeat(sizes.cumsum() - sizes, sizes)
     held = np.zeros(len(names), dtype=bool)
     held[order] = place < np.repeat(np.round(share * sizes), sizes)
+    for values in dataset.records.columns.values():
+        if values.dtype.kind not in "biuf":  # whose value nobody trained on has, is trained on
+            held &= np.isin(values, values[~held])
     if not held.any() or held.all():
         raise FixData(f"a holdout of {share:g} of {len(names)} records leaves one side empty")
     return (

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
 from overheard.foreign.shown import first_error
-from overheard.programs.program import Exchange, Message, Program, Told, program_of
+from overheard.programs.program import Exchange, Message, Program, Terms, program_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.transcript.store import Recording, SideWriter
@@ -136,7 +136,7 @@ class Disclosure:
     """
 
     target: Target
-    recipe: Told
+    recipe: Terms
     clients: Mapping[str, Records]
     population: Records
     known: Mapping[str, Records] = field(default_factory=dict)

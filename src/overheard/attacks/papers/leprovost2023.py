@@ -91,9 +91,9 @@ class LastLayer:
     def solve(self, totals: Array, strengths: Array) -> Array:
         """Mean residual of each group (b, s, C), for totals (b, h + 1) and strengths (s,)."""
         left, singular, right = np.linalg.svd(self.matrix, full_matrices=False)
-        kept = singular > 1e-12 * max(singular[0], 1e-300)
+        used = singular > 1e-12 * max(singular[0], 1e-300)
         penalised = singular**2 + (strengths[:, None] * singular[0]) ** 2
-        gain = np.where(kept, singular / np.where(kept, penalised, 1), 0)
+        gain = np.where(used, singular / np.where(used, penalised, 1), 0)
         sums = (gain * (totals @ left)[:, None]) @ right
         counts = self.known.counts
         return np.asarray(np.where(counts > 0, sums / np.where(counts > 0, counts, 1), 0))

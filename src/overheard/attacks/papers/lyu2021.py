@@ -213,9 +213,9 @@ def reconstruct(
         classes = problem.view.know(ClientProgram).plain_recipe.target.classes
         likeliest = best[1].argmax(dim=1).numpy()
         labels = AttributeValues(certain(likeliest, classes), classes, claims=False)
-    shares, told = best[0].numpy(), {"objective": objective}
+    shares, details = best[0].numpy(), {"objective": objective}
     choice = nearest_value(shares, values) if expected else shares.argmax(axis=1)
-    return AttributeValues(certain(choice, values), values, told, labels, claims=False)
+    return AttributeValues(certain(choice, values), values, details, labels, claims=False)
 
 
 def start_of(problem: Matching, rng: np.random.Generator, label_prior_known: bool = False) -> Rows:
@@ -358,8 +358,8 @@ class GradientVarianceGmm:
         attribute = None
         if self.then is not None and AttributeDomain in view.kinds:
             attribute = members_attribute(self.then, view, p > 0.5, rng)
-        told = {"member_variance": float(means.min()), "stranger_variance": float(means.max())}
-        return Membership(p, attribute, told)
+        details = {"member_variance": float(means.min()), "stranger_variance": float(means.max())}
+        return Membership(p, attribute, details)
 
 
 def returned_models(link: Messages, recipe: Recipe) -> Array:
@@ -406,8 +406,8 @@ def phase(observed: int, name: str) -> Rounds:
     }
     if name not in choices:
         raise FixConfig(f"unknown phase {name!r}; known: {', '.join(choices)}")
-    kept = choices[name][choices[name] < observed]
-    return kept if len(kept) else np.arange(1)
+    used = choices[name][choices[name] < observed]
+    return used if len(used) else np.arange(1)
 
 
 def grid(observed: int, last: tuple[int, ...], step: tuple[int, ...]) -> Choices:

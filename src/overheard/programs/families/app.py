@@ -60,7 +60,7 @@ class ReplayOptions:
     orders: int = 1
     drawn: int = 8
     uncorrelated: float = 0.001
-    spare: int = 4
+    equations: int = 4
 
 
 IN_ORDER, SHUFFLED = ReplayOptions(), ReplayOptions(orders=4, drawn=240)
@@ -154,9 +154,9 @@ class App(Program):
         features, total, noise = (
             np.concatenate(part, axis=-1) for part in zip(*rounds, strict=True)
         )
-        said = (features**2).sum(axis=(0, 1)) / noise**2
-        kept = np.argsort(-said, kind="stable")[: options.spare * candidates.unknowns]
-        return measured(features[..., kept], total[kept], noise[kept])
+        power = (features**2).sum(axis=(0, 1)) / noise**2
+        used = np.argsort(-power, kind="stable")[: options.equations * candidates.unknowns]
+        return measured(features[..., used], total[used], noise[used])
 
     def _columns(
         self, one: Exchange, tables: Sequence[Records], options: ReplayOptions, rng: Any
@@ -191,8 +191,8 @@ class App(Program):
             return features, returned - base, sd
         # half of the clients drawn say what noise coordinates have in common, the others how large
         # it is; of a feature there remains what the orders agree on
-        mean, (shown, judged) = np.mean(missed, axis=0), np.array_split(missed, 2)
-        common = (shown - mean) / np.sqrt(len(shown))
+        mean, (shape, judged) = np.mean(missed, axis=0), np.array_split(missed, 2)
+        common = (shape - mean) / np.sqrt(len(shape))
         white = whitening(common, np.hypot(np.std(missed, axis=0), rounding), options.uncorrelated)
         each, size = white(seen), np.sqrt(np.mean(white(judged - mean) ** 2))
         features = each.mean(axis=0)

@@ -327,10 +327,10 @@ def _of_tree(
         """Sums over the records in each node (nodes,), every candidate as likely as another."""
         return np.bincount(leaf.ravel(), term.ravel(), len(tree.left)) / len(leaf)
 
-    def equations(term: Array, total: Array, sd: Array, said: Flags) -> SubsetSums:
-        """One equation a node that is ``said``."""
+    def equations(term: Array, total: Array, sd: Array, known: Flags) -> SubsetSums:
+        """One equation a node whose value is ``known``."""
         noise = np.maximum(sd, OPTIONS.smallest)
-        return sums_over_cells(term, leaf, np.where(said, total, np.nan), noise)
+        return sums_over_cells(term, leaf, np.where(known, total, np.nan), noise)
 
     share, penalty = settings.subsample, settings.reg_lambda
     weight = tree.value.astype(np.float64) * parallel / settings.eta
@@ -345,14 +345,14 @@ def _of_tree(
     right = -weight * penalty - settings.reg_alpha * np.sign(weight)
     sd = np.sqrt(slope**2 + (1 + np.abs(weight)) ** 2 * rounded)
     reached = tree.leaf & (np.bincount(leaf.ravel(), minlength=len(tree.left)) > 0)
-    said = reached & ~((settings.reg_alpha > 0) & (weight == 0))
+    known = reached & ~((settings.reg_alpha > 0) & (weight == 0))
     if settings.largest_step:
-        said &= np.abs(weight) < settings.largest_step * (1 - 1e-5)
+        known &= np.abs(weight) < settings.largest_step * (1 - 1e-5)
     if share < 1:
         # the draw moves both sums of a leaf together, so that only one of them is used
         drawn = OPTIONS.overfit**2 * share * (1 - share) * over(term**2)
-        return equations(share * term, right, np.sqrt(sd**2 + drawn), said)
-    made = [equations(term, right, sd, said)]
+        return equations(share * term, right, np.sqrt(sd**2 + drawn), known)
+    made = [equations(term, right, sd, known)]
     if tree.hessian is not None:
         sd = np.sqrt(np.square(total * HALF_ULP * UNIFORM) + rounded)
         made.append(equations(hessian, total, sd, reached))
