@@ -56,9 +56,8 @@ def render(audit: Audit, measured: Sequence[Point] = ()) -> str:
 
 
 def _render(audit: Audit, rows: int, measured: Sequence[Point]) -> str:
-    drawn = {"picture": svg.threat_picture(audit.run.threat)}
-    drawn["reference_key"] = svg.drawing().reference_key
-    return _page("page.html.j2", contents(audit, rows, measured) | drawn)
+    picture = svg.threat_picture(audit.run.threat)
+    return _page("page.html.j2", contents(audit, rows, measured) | {"picture": picture})
 
 
 def render_settings(points: Sequence[Point], name: str) -> str:
