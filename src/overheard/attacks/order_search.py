@@ -186,11 +186,11 @@ def guessed(
     every = [(c, seed) for c in sources.values() for seed in order.seeds]
     screen = Screen(client, rng)
     for tried in ranked(screen, every, place, rng)[: screen.options.decoded]:
-        found = Replay(client, orders_of([tried], place)[0], GUESSED).answer()
-        if found is not None:
+        result = Replay(client, orders_of([tried], place)[0], GUESSED).answer()
+        if result is not None:
             seed_words = f"seed {tried[1]}: {SOURCES[tried[0].source].words}"
-            notes = {**found.notes, "order_guessed": seed_words, "seeds_tried": len(every)}
-            return replace(found, notes=notes)
+            notes = {**result.notes, "order_guessed": seed_words, "seeds_tried": len(every)}
+            return replace(result, notes=notes)
     return None
 
 

@@ -79,7 +79,7 @@ def conclusion(found: Preflight) -> list[str]:
             f"ok: {who} would reveal less than the limits. That is what the attacks tried here "
             "read, not a guarantee: another attack, or other randomness, may read more."
         ]
-    answers = [(e, e.answer(found.limits)) for e in found.found]
+    answers = [(e, e.answer(found.limits)) for e in found.exposures]
     much = [f"{e.name}: {'; '.join(e.beyond(found.limits))}" for e, a in answers if a == "too much"]
     unknown = [
         f"{e.name}: not known: {e.unknown(found.limits)}"
@@ -103,7 +103,7 @@ def _rounds(found: Preflight) -> str:
 
 def _show(found: Preflight) -> None:
     rows = []
-    for e in found.found:
+    for e in found.exposures:
         measured = f"{e.value:.4g}", f"{e.low:.4g} - {e.high:.4g}"
         guess = "" if e.guess is None else f"{e.guess:.4g}"
         certain, bits = f"{e.certain} of {e.records}", "" if e.bits is None else f"{e.bits:.3f}"
@@ -117,7 +117,7 @@ def _show(found: Preflight) -> None:
     terminal.say(*(f"- {note}" for note in found.notes))
     tried = []
     for change in found.changes:
-        worst = replace(found, found=change.found).worst
+        worst = replace(found, exposures=change.exposures).worst
         bits = "" if worst.bits is None else f" {worst.bits:.3f} bits a record,"
         left = f"{worst.name}:{bits} {worst.certain} of {worst.records} certain"
         verdict = {"ok": "yes", "too much": "no"}.get(change.answer(found.limits), "not known")

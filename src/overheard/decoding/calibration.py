@@ -69,16 +69,16 @@ def calibrate(
     as likely, up to ``alike`` nats of all records together (answers that are certain at any power
     are), the largest.
     """
-    found, truth = np.asarray(answers), np.asarray(secrets)[..., None]
+    result, truth = np.asarray(answers), np.asarray(secrets)[..., None]
 
     def likelihood(power: float) -> Array:
-        there = np.take_along_axis(tempered(found, prior, power), truth, axis=2)
+        there = np.take_along_axis(tempered(result, prior, power), truth, axis=2)
         return np.asarray(np.log(np.maximum(there, 1e-12)))
 
     powers = np.linspace(0.1, 1.0, 19)
     score = np.array([likelihood(power).sum() for power in powers])
     temperature = float(powers[score >= score.max() - alike][-1])
-    each = tempered(found, prior, temperature)
+    each = tempered(result, prior, temperature)
     right = each.argmax(axis=2) == truth[..., 0]
     return Calibration(
         temperature,
