@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE
 
+import overheard
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +27,14 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 REQUIRED = (
     "jinja2 markupsafe numpy pydantic rich safetensors scikit-learn scipy threadpoolctl typer"
 )
+
+
+def test_the_newest_release_has_one_number_everywhere() -> None:
+    changes, cited = (ROOT / name for name in ("CHANGELOG.md", "CITATION.cff"))
+    newest = re.search(r"^## \[(\d\S+)\]", changes.read_text("utf-8"), re.MULTILINE)
+    assert newest is not None
+    assert overheard.__version__ == newest[1]
+    assert f"\nversion: {newest[1]}\n" in cited.read_text("utf-8")
 
 
 def test_few_packages_are_required_and_none_is_capped() -> None:
@@ -136,7 +146,7 @@ for model, training in [
         run = overheard.Recording.open(overheard.simulate(overheard.plan(federation), place + "/r"))
         threat, how = overheard.threat_named("eavesdropper"), overheard.AuditOptions(rounds=False)
         (one,) = overheard.audit(run, threat, ["max_entropy"], ["1"], [], how).findings
-    found.append([one.value, one.low, one.imputation, one.details.get("bits_gained")])
+    found.append([one.value, one.low, one.imputation, one.calibration and one.calibration.bits])
 print(json.dumps([found, sorted({"torch", "pyarrow"} & set(sys.modules))]))
 """
 

@@ -251,7 +251,7 @@ def _left(found: Sequence[Result]) -> str:
 def _said(found: Sequence[Result]) -> str:
     return (
         f"{total(found, 'exposed')} exposed, of which {total(found, 'faults')} were called ok; "
-        f"ok was said {total(found, 'ok')} times"
+        f"the answer was ok {total(found, 'ok')} times"
     )
 
 

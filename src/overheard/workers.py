@@ -164,9 +164,9 @@ def _begin(parent: int, task: Callable[..., Any]) -> None:
 def _for_workers() -> Iterator[None]:
     """What workers are started in; afterwards it is as it was.
 
-    One thread each, and nothing imported from the folder in which the user stands: it may be a
-    stranger's, and a file random.py there would be run. Nor is the user's own script run again in
-    each of them, as it would be for who has functions there.
+    One thread each, and nothing imported from the folder in which the user stands: it may be
+    somebody else's, and a file random.py there would be run. Nor is the user's own script run
+    again in each of them, as it would be for who has functions there.
     """
     added = [name for name in (*THREADS, "PYTHONSAFEPATH") if name not in os.environ]
     os.environ.update(dict.fromkeys(added, "1"))

@@ -152,11 +152,17 @@ def try_block(block: Block, place: Path, workplace: Any) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 def test_a_page_can_be_followed(
-    page: str, monkeypatch: pytest.MonkeyPatch, empty_workplace: Any
+    page: str, monkeypatch: pytest.MonkeyPatch, empty_workplace: Any, capsys: Any
 ) -> None:
     monkeypatch.chdir(empty_workplace.path)
     for block in blocks(page):
         try_block(block, empty_workplace.path, empty_workplace)
+    if page == "README.md":
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+        shares = [float(line[2]) for line in lines if line[:2] in (["site", "3"], ["site", "4"])]
+        assert len(shares) == 2
+        assert min(shares) > 0.7
+        assert max(shares) > 0.99
 
 
 @pytest.fixture

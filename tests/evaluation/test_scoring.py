@@ -52,10 +52,9 @@ def test_an_attribute_by_hand(federate):
     # sure of all and right for three in four: what it claims is not repeated
     assert found.calibration is None
     assert found.overconfident == "100% sure on average, and right for 75%"
-    assert "bits_gained" not in found.details
     perfect = score(attack_named("majority"), certain(secret), 0.0).finding
     shares = np.where(secret == 1, secret.mean(), 1 - secret.mean())
-    assert perfect.details["bits_gained"] == pytest.approx(-np.log2(shares).mean())
+    assert perfect.calibration.bits == pytest.approx(-np.log2(shares).mean())
     assert perfect.details["balanced_accuracy"] == 1.0
     assert perfect.details["rare_f1"] == 1.0
     assert perfect.details["calibration_error"] == 0.0

@@ -26,7 +26,7 @@ from overheard.identify.search import (
     search,
     turned,
 )
-from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.recipe import Dense, Module, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
 from overheard.transcript.store import Recording
 
@@ -101,6 +101,12 @@ def test_mini_batches_of_random_order_are_found(hidden: tuple[int, ...]) -> None
     assert best.program.batch_size == 16
     assert (best.name, best.program.epochs) == ("SGD", 3)
     assert best.program.learning_rate == pytest.approx(0.07, rel=0.05)
+
+
+def test_a_convolution_costs_more_than_its_parameters() -> None:
+    layers = (("conv.weight", (6, 3, 5, 5)), ("fc.weight", (10, 1176)))
+    assert Module(factory="app:Net", inputs=3072, parameters=layers).reuse == 30
+    assert Module(factory="app:Net", inputs=1176, parameters=layers[1:]).reuse == 1
 
 
 def test_a_rate_is_fitted_from_far_away() -> None:

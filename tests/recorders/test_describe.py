@@ -354,10 +354,7 @@ def test_any_other_module_is_taken_as_it_is(
         (lambda width: Own(width), "called without arguments, failed: TypeError"),
         (lambda: 5, "makes a int, not a torch module"),
         (lambda: 1 / 0, "failed: ZeroDivisionError: division"),
-        (
-            lambda: nn.Sequential(Own(), nn.ConstantPad1d((0, 1), 0.0)),
-            "gives 2 numbers a record where",
-        ),
+        (lambda: nn.Sequential(Own(), nn.ConstantPad1d((0, 1), 0.0)), "gives 2 numbers a record"),
     ],
 )
 def test_a_wrong_factory(
@@ -389,9 +386,8 @@ def test_sums_are_described_as_they_are(federation: Path) -> None:
     recording = described(federation, TOML, run="sums")
     assert {replay.outcome for replay in replayed(recording)} == {"fits"}
     assert verify(federation / "sums").sound
-    for (entry, _, total), (_, _, true) in zip(
-        recording.aggregates(), source.aggregates(), strict=True
-    ):
+    both = zip(recording.aggregates(), source.aggregates(), strict=True)
+    for (entry, _, total), (_, _, true) in both:
         assert set(entry.participants) == {"site 0", "site 1", "site 2"}
         for name in total:
             np.testing.assert_allclose(total[name], true[name], atol=1e-12)

@@ -224,14 +224,10 @@ def poisoned(audit: Audit) -> Audit:
 
 def test_the_page_counts_clients_and_not_records(poisoned: Audit) -> None:
     text = words_of(render(poisoned))
-    assert "0.95 (0.47–1.00)" in text
-    assert "2 of 2" in text
-    assert "all 6 together" in text
-    assert "nobody or everybody" in text
+    shown = ("0.95 (0.47–1.00)", "2 of 2", "all 6 together", "nobody or everybody")
+    assert [part for part in (*shown, "overheard detect") if part not in text] == []
+    assert [part for part in ("Client by client", "Clients by lift") if part in text] == []
     assert "guessed right" not in text.split("How it was measured")[0].lower()
-    assert "Client by client" not in text
-    assert "Clients by lift" not in text
-    assert "overheard detect" in text
     assert "F1 0.95 (0.47–1.00)" in render_markdown(poisoned)
     (secret,) = digest(poisoned)["secrets"]
     assert secret["metric"] == "f1"

@@ -62,7 +62,7 @@ class OrderOptions:
 
     clients: int = 64
     widths: tuple[int, ...] = (64, 256, 1024)
-    kept: tuple[int, ...] = (2000, 100, 8)
+    survivors: tuple[int, ...] = (2000, 100, 8)
     stands_out: float = 1.5
     decoded: int = 2
     parts: int = 8
@@ -200,14 +200,14 @@ def ranked(
     """The orders that explain the message far better than others do, the best first."""
     options, chunk = screen.options, max(1, _AT_ONCE // (place.records * place.epochs))
     some = list(every)
-    for width, kept in zip(options.widths, options.kept, strict=True):
+    for width, survivors in zip(options.widths, options.survivors, strict=True):
         parts = [some[start : start + chunk] for start in range(0, len(some), chunk)]
         scores = np.concatenate([screen.scores(orders_of(p, place), width) for p in parts])
-        best = np.argsort(scores, kind="stable")[:kept]
+        best = np.argsort(scores, kind="stable")[:survivors]
         some, scores = [some[i] for i in best], scores[best]
     n, times = place.records, options.clients * place.epochs
     random = batch_order(np.full(times, n), n, rng).reshape(options.clients, place.epochs, n)
     wrong = screen.scores(random, options.widths[-1])
-    eighth = np.sort(np.append(scores, wrong))[options.kept[-1] - 1]
+    eighth = np.sort(np.append(scores, wrong))[options.survivors[-1] - 1]
     stands_out = scores < eighth - options.stands_out * wrong.std(ddof=1)
     return [tried for tried, far in zip(some, stands_out, strict=True) if far]

@@ -45,7 +45,7 @@ class ReplayOptions:
     fewest, most, watched: clients drawn from a belief: at first, at most, and those along whose
         paths columns are made.
     stale: passes that lower nothing before it is given up: every other one does, until the end.
-    kept: of a belief, in the next: passes that jump are surer than they are right.
+    inertia: share of a belief in the next: passes that jump are surer than they are right.
     differ, furthest: records in which clients drawn from a belief differ from the likeliest, at
         least, and what share that may be: whoever is sure of what is wrong stays so; of more
         variance than that a record is in doubt.
@@ -73,7 +73,7 @@ class ReplayOptions:
     most: int = 128
     watched: int = 4
     stale: int = 8
-    kept: float = 0.25
+    inertia: float = 0.25
     differ: float = 8.0
     furthest: float = 1 / 20
     own: float = 0.3
@@ -143,7 +143,7 @@ class Replay:
                 clients, stale = self.options.most, stale + 1
                 if cost > least + self.options.near:
                     continue
-            mixed = self.options.kept * belief + (1 - self.options.kept) * result
+            mixed = self.options.inertia * belief + (1 - self.options.inertia) * result
             # by turns: either way alone may stay where it is
             few = settled and not few
             belief = result if few else _opened(mixed, _doubted(result) / 2, self.options)

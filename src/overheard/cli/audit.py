@@ -19,6 +19,7 @@ from overheard.cli.options import THREATS, Describing, Grant, Out, Run, Seed, Tr
 from overheard.cli.recording import record
 from overheard.errors import ChooseAnotherAttack, FixRecording
 from overheard.files import refuse_existing, replace_durably, write_durably
+from overheard.foreign.shown import command
 
 if TYPE_CHECKING:
     from overheard.evaluation.policy import Policy
@@ -154,7 +155,7 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
         run, file = out / name / "run", out / name / "audit.json"
         with resources.as_file(resources.files("overheard") / f"demo-{name}.toml") as config:
             federation = record(overheard.read_config(config), run, seed)
-        how = overheard.AuditOptions(seed=federation.seed, rounds=True)
+        how = overheard.AuditOptions(seed=federation.seed, rounds=True, ladder="brief")
         who, chosen = overheard.threat_named("eavesdropper"), attacks.split()
         audits.append(run_audit(overheard.Recording.open(run), who, chosen, [], [], how))
         write_durably(file, [audits[-1].to_json().encode()])
@@ -171,7 +172,7 @@ def _refuse_damaged(run: Path) -> None:
     with terminal.waiting("checking every byte"):
         problems = overheard.verify(run).problems
     if problems:
-        more = f" (and {len(problems) - 1} more: overheard verify {run})" if problems[1:] else ""
+        more = f" (and {len(problems) - 1} more: {command('verify', run)})" if problems[1:] else ""
         raise FixRecording(f"{problems[0]}{more}")
 
 

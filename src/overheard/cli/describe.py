@@ -14,7 +14,7 @@ from overheard import terminal
 from overheard.cli.options import TrustCode
 from overheard.errors import ChooseAnotherOutput, FixConfig, GrantKnowledge
 from overheard.files import write_durably
-from overheard.foreign.shown import short
+from overheard.foreign.shown import command, short
 
 if TYPE_CHECKING:
     from overheard.identify.search import Outcome
@@ -59,7 +59,7 @@ def init(
         given = {"data": {**table, "drop": drop}, "audit": {"attributes": secret, "label": label}}
         given |= {"model": {"factory": model}} if model else {}
         file, content = _identified(run, data, given, minutes, trust_code)
-    terminal.say(f"next       overheard audit {run} --with {file} --out {run}-audit")
+    terminal.say("next       " + command("audit", run, "--with", file, "--out", f"{run}-audit"))
     terminal.emit(content)
 
 
@@ -68,7 +68,7 @@ def _identified(
 ) -> tuple[Path, dict[str, Any]]:
     """Find out how the clients trained, show it and write it; what is told of it as JSON."""
     from overheard.identify.search import Options, identify
-    from overheard.recorders.describe import written
+    from overheard.recorders.describe import as_file
     from overheard.recorders.template import BESIDE, undescribed
 
     recording, file = undescribed(overheard.Recording.open(run)), run / BESIDE
@@ -85,7 +85,7 @@ def _identified(
         said.append(f"{left} {', '.join(found.skipped)}.")
     data, audit = told.data.model_copy(update={"path": path}), told.audit.model_copy(update=also)
     told = told.model_copy(update={"data": data, "audit": audit})
-    write_durably(file, [written(told, said)])
+    write_durably(file, [as_file(told, said)])
     best = found.ranking[0]
     rows = [
         (f.words, f"{f.evidence - best.evidence:.1f}", f"{f.residual:.1e}") for f in found.ranking
@@ -138,8 +138,8 @@ def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> ov
         return recording
     if given is None and not file.is_file():
         raise FixConfig(
-            f"{run}: has no training recipe, without which nothing can be scored; `overheard init "
-            f"{run}` writes {file} for you to fill in"
+            f"{run}: has no training recipe, without which nothing can be scored; "
+            f"`{command('init', run)}` writes {file} for you to fill in"
         )
     folder = work / "described"
     shutil.rmtree(folder, ignore_errors=True)  # of an audit that was stopped here

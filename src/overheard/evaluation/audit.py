@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -103,7 +104,7 @@ def audit(
         failed=of(Failed, pieces),
         replays=together(of(Replay, pieces)),
         notes=notes_of(recording, findings),
-        promise=max(promises(recording), key=_spent, default=None),
+        promise=least_promise(recording),
     )
     curves = by_rounds(asked, record) if options.rounds else []
     ladder = by_knowledge(asked, record, scored) if options.ladder else []
@@ -236,42 +237,31 @@ def flag_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def promises(recording: Recording) -> list[Promise]:
-    """What is promised to the records of the client that is promised least; empty if nothing is.
-    Epsilons at different deltas are not compared: one promise for each delta."""
+def least_promise(recording: Recording) -> Promise | None:
+    """What is promised to the records of the client that is promised least; None if nothing is."""
     content = recording.side("PrivacyBudget") or {}
     try:
-        named = {client: {**about, "client": client} for client, about in content.items()}
-        found = [Promise.model_validate(one) for one in named.values()]
+        found = [Promise(client=client, **about) for client, about in content.items()]
     except (ValidationError, TypeError, AttributeError) as error:
         wrong = first_error(error) if isinstance(error, ValidationError) else str(error)
         raise FixRecording(
             f"{recording.side_folder}: PrivacyBudget is not what the format says ({wrong}); "
             "record again"
         ) from error
-    alike = grouped(found, lambda p: p.delta).values()
-    return [max(same, key=_spent) for same in alike]
-
-
-def _spent(promise: Promise) -> tuple[float, float]:
-    """Of a promise, what it leaves open of a record's values and of its presence."""
-    return tuple(inf if e is None else e for e in (promise.changed, promise.epsilon))  # type: ignore[return-value]
+    unbounded = [tuple(inf if e is None else e for e in (p.changed, p.epsilon)) for p in found]
+    return max(zip(unbounded, found, strict=True), key=itemgetter(0), default=(None, None))[1]
 
 
 def promise_notes(recording: Recording) -> tuple[str, ...]:
-    """The promises in words, and what they leave out; none if there is none."""
-    found, content = promises(recording), recording.side("PrivacyBudget") or {}
-    sizes = Counter(about["delta"] for about in content.values())
-    notes = []
-    for worst in found:
-        how, among = f"{worst.words}; client {worst.client}", sizes[worst.delta]
-        if sizes.total() > 1:
-            how += f", promised the least of {among}" + " at this delta" * (len(found) > 1)
-        promised = f": none is promised to a record ({how})"
-        if worst.epsilon is not None:
-            values = "" if worst.changed is None else f" and {worst.changed:.3g} for its values"
-            promised = f" promised to a record: epsilon {worst.epsilon:.3g} for its presence"
-            promised += f"{values}, at delta {worst.delta:.3g} ({how})"
-        notes.append(f"Differential privacy{promised}.")
-    bounded = any(about["epsilon"] is not None for about in content.values())
-    return (*notes, *([LEFT_OUT] * bounded))
+    """The promise in words, and what it leaves out; none if there is none."""
+    if (worst := least_promise(recording)) is None:
+        return ()
+    every = (recording.side("PrivacyBudget") or {}).values()
+    how = f"{worst.words}; client {worst.client}"
+    how += f", promised the least of {len(every)}" * (len(every) > 1)
+    note = f"Differential privacy: none is promised to a record ({how})."
+    if worst.epsilon is not None:
+        values = "" if worst.changed is None else f" and {worst.changed:.3g} for its values"
+        note = f"Differential privacy promised to a record: epsilon {worst.epsilon:.3g} for its "
+        note += f"presence{values}, at delta {worst.delta:.3g} ({how})."
+    return (note, *([LEFT_OUT] * any(about["epsilon"] is not None for about in every)))

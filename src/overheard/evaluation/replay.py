@@ -46,8 +46,8 @@ FALSE = 1e-3
 Gaussian; they are not quite: ``experiments/robustness/misdeclared.py`` counts how often it does."""
 MOST_NUMBERS = 1 << 26
 """Numbers that the replays of a round may hold."""
-MOST_WORK = 2e10
-"""Multiplications that the replays of one audit may cost."""
+MOST_WORK = 1e12
+"""Multiplications that the replays of one audit may cost: about a minute."""
 STEP_WORK = 2e5
 """What a local step costs beside its multiplications, in such units."""
 MOST_OFF = 1e9

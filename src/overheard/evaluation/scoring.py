@@ -231,8 +231,6 @@ class Case:
         if "flag" in told or "overconfident" in told:
             claimed = None
         evidence = None if claimed is None else claimed.evidence
-        if claimed is not None:
-            told["bits_gained"] = float(claimed.bits.mean())
         majority, imputed = free
         imputation = None if imputed is None else float(imputed.mean())
         reference = max(majority, imputation or 0.0)

@@ -269,9 +269,9 @@ def weighed(one: Explanation, seen: Messages, times: int, options: Options = USU
 
     # an error that all messages share in parts of their length: what is left, or what suits best
     rest = max(options.errors[0], float(np.mean((updates - mean) ** 2 / lengths)))
-    result, off = max(map(density, (*options.errors, rest)), key=lambda one: float(one[0].sum()))
+    found, off = max(map(density, (*options.errors, rest)), key=lambda one: float(one[0].sum()))
     rate = one.program.learning_rate * float(np.exp(np.clip(off, -0.3, 0.3)))
-    return replace(one.at(rate), messages=result, errors=size * certain(one.program))
+    return replace(one.at(rate), messages=found, errors=size * certain(one.program))
 
 
 def paired(ways: Iterable[Explanation], off: Callable[..., Array]) -> tuple[Explanation, list[str]]:
@@ -279,13 +279,13 @@ def paired(ways: Iterable[Explanation], off: Callable[..., Array]) -> tuple[Expl
     pair, and whose records each of the recorded has then. ``off``: how far each of the recorded (in
     the rows) is from what each of the table would have sent. Nothing is tried beyond what is not
     off at all."""
-    result = list[tuple[float, int, Explanation, Any]]()
+    found = list[tuple[float, int, Explanation, Any]]()
     for one in ways:
         pairs = linear_sum_assignment(apart := off(one))
-        result.append((float(apart[pairs].sum()), len(result), one, pairs[1]))
-        if not result[-1][0]:
+        found.append((float(apart[pairs].sum()), len(found), one, pairs[1]))
+        if not found[-1][0]:
             break
-    total, _, best, columns = min(result)
+    total, _, best, columns = min(found)
     return replace(best, residual=total / len(columns)), [[*best.given][c] for c in columns]
 
 
@@ -297,12 +297,12 @@ def turned(one: Explanation, first: Messages) -> Array:
     columns) is turned away from that of each message. A client's own records pull its model where
     it went: of recipes with small steps those agree best that are of the client itself."""
     models, which = np.unique(first.sent, axis=0, return_inverse=True)
-    result = []
+    found = []
     for name in one.given:
         step = replayed(one, [name] * len(models), models, 4).mean(axis=1)[which]
         lengths = np.linalg.norm(step, axis=1) * np.linalg.norm(first.updates, axis=1)
-        result.append(1 - (step * first.updates).sum(axis=1) / lengths.clip(_TINY))
-    return np.array(result).T
+        found.append(1 - (step * first.updates).sum(axis=1) / lengths.clip(_TINY))
+    return np.array(found).T
 
 
 def search(
@@ -317,12 +317,12 @@ def search(
     every, options = structures(splits[0], ""), tries.options
     sizes = [len(training.labels[0]) for training in every[0].given.values()]
     # epochs on one message that a recipe may take in an early stage
-    room = options.work / (6 * float(np.mean(sizes)) * seen.sent.shape[1])
+    model = every[0].program.model
+    room = options.work / (6 * float(np.mean(sizes)) * model.size * model.reuse)
     rows = spread(len(seen.sent), int(np.clip(room / (4 * max(options.epochs)), 1, 6)))
     few = Messages(*(part[rows] for part in seen))
     epochs = [e for e in options.epochs if e <= max(1, room / (4 * len(few.sent)))]
-    least = 1 if every[0].program.model.linear else 2
-    batches = [b for b in options.batches if b is None or least <= b < max(sizes)]
+    batches = [b for b in options.batches if b is None or 2 - model.linear <= b < max(sizes)]
     optimisers = [*OPTIMISERS.values()]
     if every[0].program.sends_gradient:
         optimisers, batches, epochs = [Sgd()], [None], [1]
@@ -332,17 +332,17 @@ def search(
     ) -> list[Explanation]:
         """Recipes at their rates, the closest first. Each way is tried, recipe by recipe, as long
         as they come closer, each from the rate of the one before."""
-        result = list[Explanation]()
+        found = list[Explanation]()
         for way in tries.of(what, ways, least):
             rate, closest = way[0].program.learning_rate, np.inf
             for tried in way:
-                result.append(one := fit_rate(tried.at(rate), few, times, close))
+                found.append(one := fit_rate(tried.at(rate), few, times, close))
                 rate, closest = one.program.learning_rate, min(closest, one.residual)
                 if one.residual > 1.1 * closest:
                     break
-        result.sort(key=lambda f: max(f.residual, _ROUNDING))
-        near = options.near * max([f.residual for f in result[:1]] + [_ROUNDING])
-        return [f for f in result if f.residual <= near]
+        found.sort(key=lambda f: max(f.residual, _ROUNDING))
+        near = options.near * max([f.residual for f in found[:1]] + [_ROUNDING])
+        return [f for f in found if f.residual <= near]
 
     def trained(these: Any, of: Any, sizes: Any, counts: Any) -> list[list[Explanation]]:
         """By each of these optimisers and in batches of these sizes, for more and more epochs."""
@@ -351,32 +351,34 @@ def search(
             for one, o, b in product(these, of, sizes)
         ]
 
-    def ranked(result: list[Explanation], stages: Sequence[tuple[int, int]]) -> list[Explanation]:
+    def weigh(one: Explanation, orders: int) -> Explanation:
+        orders = int(np.clip(20 * room / len(seen.sent), 16, orders))
+        return weighed(one, few if orders == 16 else seen, orders)
+
+    def ranked(found: list[Explanation], stages: Sequence[tuple[int, int]]) -> list[Explanation]:
         for orders, most in stages:
-            orders = int(np.clip(20 * room / len(seen.sent), 16, orders))
-            these, ways = few if orders == 16 else seen, tries.of("recipes to weigh", result)
-            result = [weighed(f, these, orders) for f in ways] or result
-            result.sort(key=lambda f: -round(f.evidence))
+            found = [weigh(f, orders) for f in tries.of("recipes to weigh", found)] or found
+            found.sort(key=lambda f: -round(f.evidence))
             # of both kinds: few orders tell badly how a random one compares with none
-            kinds = ([f for f in result if certain(f.program) is kind] for kind in (True, False))
-            result = [f for kind in kinds for f in kind[:most]]
-        return sorted(result, key=lambda f: -round(f.evidence))
+            kinds = ([f for f in found if certain(f.program) is kind] for kind in (True, False))
+            found = [f for kind in kinds for f in kind[:most]]
+        return sorted(found, key=lambda f: -round(f.evidence))
 
     plainly = trained(every, (Sgd(), Adam()), batches[-2:], epochs[:1])
     first = fits("ways in which records enter the model", plainly, 2, 0.1, 1)
     # of the kinds that come close
     close = [o for o in optimisers if any(type(o) is type(f.program.optimiser) for f in first)]
-    result = fits("ways to train", trained([first[0].at(1e-3)], close, batches, epochs), 2, 0.03)
-    result = ranked(result or first, options.stages[:2])
+    found = fits("ways to train", trained([first[0].at(1e-3)], close, batches, epochs), 2, 0.03)
+    found = ranked(found or first, options.stages[:2])
     likely = [
-        weighed(structures(split, result[0].about)[0].trained_as(result[0]), seen, 32)
+        weigh(structures(split, found[0].about)[0].trained_as(found[0]), 32)
         for split in tries.of("ways to hold records out", splits if len(splits) > 1 else ())
     ]
     # neighbouring shares are often as good: of these the one that is usual
-    best = next((f for f in likely if all(map(f.as_good_as, likely))), result[0])
+    best = next((f for f in likely if all(map(f.as_good_as, likely))), found[0])
     kept, split = [*dict.fromkeys(f.about for f in first)], best.whole.data.held_out
     others = (one for about in kept[: options.structures] for one in structures(split, about))
-    ways = [[one.trained_as(f)] for one, f in product(others, [best, *result[1:]])]
+    ways = [[one.trained_as(f)] for one, f in product(others, [best, *found[1:]])]
     refined = fits("ways to train with other inputs", ways, 4, 1e-3)
     return ranked(refined or [best], options.stages)
 
@@ -394,8 +396,8 @@ def held_out(rows: Sequence[int], counts: Sequence[float], options: Options = US
 
     every, batches = (0.0, *options.held_out), [size for size in options.batches if size]
     shares = [share for share in every if any(fits(share, size) for size in batches)]
-    result = [HeldOut(share=s, by=by, seed=seed) for s in shares if s for by, seed in DRAWN]
-    return [*([] if result and 0.0 not in shares else [None]), *result]
+    found = [HeldOut(share=s, by=by, seed=seed) for s in shares if s for by, seed in DRAWN]
+    return [*([] if found and 0.0 not in shares else [None]), *found]
 
 
 @dataclass(frozen=True)
@@ -443,8 +445,7 @@ class Asked:
     ) -> list[Explanation]:
         """Every description that fits table and messages, of these clients and after this split;
         ``about``: only that of these words."""
-        made: dict[str, Explanation] = {}
-        refused: list[OverheardError] = []
+        made, refused = dict[str, Explanation](), list[OverheardError]()
         for words, way in self.ways.items() if not about else [(about, self.ways[about])]:
             data = way.data.model_copy(update={"held_out": split})
             clients = {c: name for c, name in self.named.items() if name != c}

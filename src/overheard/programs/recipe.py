@@ -69,12 +69,9 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Network(Spec):
-    """What every architecture has. ``wire_names``: a parameter's name to its name in the messages.
+    """What every architecture has. ``wire_names``: our name of a parameter to its name in the
+    messages."""
 
-    ``reuse``: how often a pass uses a weight, in time.
-    """
-
-    reuse: ClassVar[int] = 1
     wire_names: dict[str, str] = {}
 
     @abstractmethod
@@ -89,6 +86,11 @@ class Network(Spec):
     def size(self) -> int:
         """Number of parameters."""
         return sum(int(np.prod(shape)) for _, shape in self.own_layout())
+
+    @property
+    def reuse(self) -> int:
+        """How often a pass uses a weight, in time: those of convolutions move."""
+        return 30 if any(len(shape) > 2 for _, shape in self.own_layout()) else 1
 
     @property
     def linear(self) -> bool:
@@ -160,7 +162,6 @@ class LeNet(Network):
     activation: ClassVar[str] = "relu"
     bias: ClassVar[bool] = True
     idle: ClassVar[tuple[str, ...]] = ()
-    reuse: ClassVar[int] = 30  # convolutions move
     image: tuple[Width, Width, Width]
     filters: tuple[Width, Width] = (10, 20)
     hidden: tuple[Width, ...] = (50,)

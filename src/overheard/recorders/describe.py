@@ -7,12 +7,9 @@ the side knowledge and truth that follow from it, and leaves the messages where 
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,10 +19,9 @@ from overheard.errors import FixConfig
 from overheard.federation.defences.contract import chain, told
 from overheard.federation.federation import Federation, NetworkSettings, SoughtProperty
 from overheard.federation.plan import Plan, load_data, plan, write_knowledge
-from overheard.federation.reading import HELD_OUT
+from overheard.federation.reading import HELD_OUT, written
 from overheard.federation.secrets import Properties, apart, holding, misbehaving
 from overheard.federation.simulate import client_shards, trained_on
-from overheard.foreign.shown import visible
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import OneHot, Records
 from overheard.programs.trusted import granted, trust
@@ -36,34 +32,13 @@ from overheard.transcript.store import Recording, SideHeader, SideWriter
 from overheard.transcript.view import InTheClear, in_the_clear
 
 
-def written(description: Federation, remarks: Iterable[str]) -> bytes:
+def as_file(description: Federation, remarks: Iterable[str]) -> bytes:
     """The description as `read_config` reads it, after remarks as comments."""
-
-    def inline(value: Any) -> str:
-        if isinstance(value, Mapping):
-            return "{ " + ", ".join(entries(value)) + " }"
-        if isinstance(value, list | tuple):
-            return f"[{', '.join(map(inline, value))}]"
-        return json.dumps(value, ensure_ascii=False)
-
-    def entries(table: Mapping[str, Any], above: str = "") -> Iterator[str]:
-        for name, value in table.items():
-            key = above + (name if re.fullmatch(r"[A-Za-z0-9_]+", name) else json.dumps(name))
-            if isinstance(value, Mapping):
-                yield from entries(value, f"{key}.")
-            else:
-                yield f"{key} = {inline(value)}"
-
     content = description.model_dump(exclude_defaults=True)
     content["model"] = {"name": description.model.name, **content["model"]}
-    if "optimiser" in content.get(
-        "training", ()
-    ):  # all of it, as its name is the default of its kind
+    if "optimiser" in content.get("training", ()):  # whole: its name is the default of its kind
         content["training"]["optimiser"] = description.training.optimiser.model_dump()
-    lines = [f"# {visible(line)}" for line in remarks]
-    for name, table in content.items():
-        lines += ["", f"[{name}]", *entries(table)]
-    return "\n".join([*lines, ""]).encode()
+    return written(content, remarks)
 
 
 def describe(

@@ -20,7 +20,7 @@ from overheard.errors import FixConfig
 from overheard.federation.federation import Federation, NetworkSettings
 from overheard.federation.reading import checked
 from overheard.files import write_durably
-from overheard.foreign.shown import visible
+from overheard.foreign.shown import command, visible
 from overheard.programs import trusted
 from overheard.programs.families.newton import FAMILIES
 from overheard.programs.networks import DenseNetwork
@@ -65,8 +65,8 @@ def undescribed(recording: Recording) -> Recording:
     """The recording, if there is something to describe."""
     if recording.side("ClientProgram"):
         raise FixConfig(
-            f"{recording.path}: describes itself already; audit it without a TOML file: `overheard "
-            f"audit {recording.path}`"
+            f"{recording.path}: describes itself already; audit it without a TOML file: "
+            f"`{command('audit', recording.path, '--out', f'{recording.path}-audit')}`"
         )
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to describe")

@@ -72,12 +72,12 @@ def _render(audit: Audit, rows: int, measured: Sequence[Point]) -> str:
 def render_settings(points: Sequence[Point], name: str) -> str:
     """The page of a sweep by itself."""
     style, script = _asset("page.css"), _asset("page.js")
-    told = {"frontiers": advice.frontiers(points), "advice": [advice.recommended(points)]}
+    parts = {"frontiers": advice.frontiers(points), "advice": [advice.recommended(points)]}
     text = (
         environment(_MARKS)
         .get_template("settings.html.j2")
         .render(
-            told,
+            parts,
             name=name,
             style=Markup(style),  # nosec B704  # a file of this package
             script=Markup(script),  # nosec B704  # a file of this package
@@ -145,9 +145,9 @@ def printed(page: str) -> bytes:
             [program, *flags, f"--print-to-pdf={sheet}", file.as_uri()], capture_output=True
         )
         if not sheet.is_file():
-            said = ran.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+            last = ran.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
             raise ChooseAnotherOutput(
-                f"{program} printed nothing ({visible(' '.join(said))}); write .html and print it "
+                f"{program} printed nothing ({visible(' '.join(last))}); write .html and print it "
                 "from a browser"
             )
         return sheet.read_bytes()
@@ -194,8 +194,8 @@ def render_markdown(audit: Audit, measured: Sequence[Point] = ()) -> str:
     """The report as one Markdown document."""
     markdown = environment({"secret": "**{}**"}, _text, finalize=_text)
     markdown.filters["code"] = _code
-    told = contents(audit, EVERYTHING, measured)
-    return markdown.get_template("report.md.j2").render(told).rstrip() + "\n"
+    parts = contents(audit, EVERYTHING, measured)
+    return markdown.get_template("report.md.j2").render(parts).rstrip() + "\n"
 
 
 def _text(words: object) -> Markup:

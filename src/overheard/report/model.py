@@ -112,13 +112,6 @@ class Page:
         """Questions asked of single clients with at least one finding."""
         return [topic for topic in self.topics if topic in {f.topic for f in self.alone}]
 
-    def rounds(self, attack: str) -> str:
-        """In how many rounds the attack observed a client: 53 to 64 of 120."""
-        told = (f.details.get("rounds_heard") for f in self.audit.findings if f.attack == attack)
-        observed = [int(number) for number in told if isinstance(number, int | float)]
-        ends = words.unique(words.count(n) for n in sorted(observed)[:: max(len(observed) - 1, 1)])
-        return f"{' to '.join(ends)} of {words.count(self.audit.run.rounds)}" if ends else ""
-
     def _tables(self, most: int) -> dict[str, list[Finding]]:
         """Clients with their findings; where not all fit, those of whom most was learned."""
         tables: dict[str, list[Finding]] = {}
@@ -229,8 +222,8 @@ def curves(audit: Audit) -> list[Curve]:
         known = {k: v for k, v in guesses.items() if v is not None and topic.measure.share}
         name = f"{attack} on {words.secret(topic)}"
         drawn = svg.by_rounds(line, [(value, kind) for kind, value in known.items()], name)
-        said = {kind: words.number(topic.measure, value) for kind, value in known.items()}
-        found.append(Curve(topic, attack, str(client), tuple(line), drawn, said))
+        labels = {kind: words.number(topic.measure, value) for kind, value in known.items()}
+        found.append(Curve(topic, attack, str(client), tuple(line), drawn, labels))
     return found
 
 

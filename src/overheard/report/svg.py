@@ -253,8 +253,8 @@ def by_rounds(
     for value, kind in references:
         plane.level(value, kind)
     plane.join([(h.rounds, h.value) for h in line], "join")
-    told = [f"{words.count(h.rounds, 'round')}: {words.value(h)}" for h in line]
-    marks = [Mark(h.rounds, h.value, h.low, h.high, t) for h, t in zip(line, told, strict=True)]
+    labels = [f"{words.count(h.rounds, 'round')}: {words.value(h)}" for h in line]
+    marks = [Mark(h.rounds, h.value, h.low, h.high, t) for h, t in zip(line, labels, strict=True)]
     return plane.drawn(f"{name} by rounds observed", marks)
 
 
