@@ -50,8 +50,8 @@ class OrderOptions:
     """Settings of the search for the seed of the order.
 
     clients: simulated clients, whose orders are known.
-    widths, kept: coordinates that are predicted, more of them for fewer orders; and how many orders
-        go on.
+    widths, survivors: coordinates that are predicted, more of them for fewer orders; and how many
+        orders go on.
     stands_out: by how many standard deviations of random orders' fit an order must fit better than
         the eighth best to be decoded: the best of many wrong ones does by about .6.
     decoded: orders that are decoded at most, the best: the right one is among the first.
