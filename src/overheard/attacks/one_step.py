@@ -24,7 +24,6 @@ posterior is already what it says.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +37,7 @@ from overheard.attacks.client import (
     rounding,
     spread,
 )
-from overheard.decoding.calibration import judged
+from overheard.decoding.calibration import OVERCONFIDENT, beliefs, calibrate, fits_as_well
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import Posterior, fits, max_entropy
 from overheard.decoding.measurement import (
@@ -131,17 +130,15 @@ def decode_one_step(
     fits, flag = result.chi2 <= options.fitting, posterior.flag
     # notes: scale or noise was estimated
     if result.notes and not (compressed and observed > options.rounds):
-        play = partial(simulated, result.client.only(spread(observed, rounds)), rng)
-
-        def attempt(link: Messages) -> tuple[Array, float]:
-            one = _decoded(result.client.with_messages(link), rounds, options)
-            return one.posterior.probabilities, one.chi2
-
-        tried = judged(play, attempt, posterior.probabilities, client.prior)
-        believed = tried.calibration.applied(posterior.probabilities)
-        posterior = replace(posterior, probabilities=believed)
-        notes |= tried.calibration.notes
-        flag, fits = tried.flag, tried.fits(result.chi2, options.fitting)
+        some = result.client.only(spread(observed, rounds))
+        made = [simulated(some, rng, one) for one in beliefs(posterior.probabilities, client.prior)]
+        tried = [_decoded(some.with_messages(link), rounds, options) for link, _ in made]
+        answers = [one.posterior.probabilities for one in tried]
+        worth = calibrate(answers, [secret for _, secret in made], client.prior)
+        posterior = replace(posterior, probabilities=worth.applied(posterior.probabilities))
+        notes |= worth.notes
+        flag = OVERCONFIDENT if worth.overconfident else ""
+        fits = fits_as_well(result.chi2, [one.chi2 for one in tried], options.fitting)
     notes["fit"] = "good" if fits else "poor"
     return replace(posterior, flag=flag if fits else POOR_FIT, notes=notes)
 
