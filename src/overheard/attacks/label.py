@@ -223,9 +223,9 @@ class BayesGroups:
 @dataclass(frozen=True)
 class LinearDecode:
     """Solves what the client sends, which is linear in its labels (gradients are, of squared error,
-    Poisson and gamma), for every label at once; knows the other columns, models the rounding of the
-    wire, and says which labels are identified. Labels that are not (records with equal inputs, more
-    records than equations) stay near the prediction. No label is claimed to more digits than
+    Poisson and gamma), for every label at once; knows the other columns, models the rounding of
+    messages, and says which labels are identified. Labels that are not (records with equal inputs,
+    more records than equations) stay near the prediction. No label is claimed to more digits than
     float32 holds: clients may have rounded it so.
 
     Solves: m ∇ = Σᵢ (f(xᵢ) − yᵢ) ∂f(xᵢ), or release = Σᵢ φᵢ(0) + yᵢ (φᵢ(1) − φᵢ(0))
