@@ -23,8 +23,8 @@ from overheard.federation.defences.contract import (
     Defence,
     RoundContext,
     Stage,
+    applied,
     chain,
-    told,
 )
 from overheard.programs.records import Records
 from overheard.programs.training import LocalStep
@@ -133,7 +133,7 @@ class TestEvery:
         (claim,) = built(name).claims
         assert claim.name == name
         assert len(claim.promises) > 10
-        said = told((claim,))
+        said = applied((claim,))
         assert isinstance(said, AppliedDefence)
         assert said.names == (name,)
         content = json.loads(json.dumps(said.content()))

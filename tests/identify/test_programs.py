@@ -70,8 +70,8 @@ def test_newton(tmp_path: Path) -> None:
                 model = model + 0.4 * np.linalg.solve(back["hessian"], back["gradient"])
     best = found(tmp_path)
     assert best.explained
-    assert program(best.ranking[0].whole)["intercept"] == "first"
-    assert program(best.ranking[0].whole)["likelihood"] == "logistic"
+    told = {"intercept": "first", "likelihood": "logistic"}
+    assert told.items() <= program(best.ranking[0].whole).items()
     assert best.ranking[0].whole.data.scale == "none"
 
 

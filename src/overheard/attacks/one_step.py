@@ -202,9 +202,10 @@ def _proven(client: Client, rounds: int, options: OneStepOptions) -> OneStep | N
     if short or client.messages.sparse or client.may_be_clipped:
         return None
     loudest = noise.max(axis=1, keepdims=True) * np.sqrt(options.louder)
-    enough = options.equations * client.candidates.unknowns // len(thetas)
-    # where layers are dense a part of the equations in float32 comes first
-    for few in (enough, 0) if network(recipe).factored else (0,):
+    enough = options.equations * client.candidates.unknowns
+    # where layers are dense, and equations many, a part of them in float32 comes first
+    many = network(recipe).factored and 2 * thetas.size > enough
+    for few in (enough // len(thetas), 0) if many else (0,):
         products = inner_products(recipe, thetas, updates, loudest, candidates, few=few)
         solved = solve_gram(products.gram, products.cross, client.ties, client.prior, products.unit)
         if solved is None:

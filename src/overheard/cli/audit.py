@@ -89,14 +89,14 @@ def audit(
     chosen: dict[str, Any] = {"attack": attack, "client": client, "target": target}
     described_by = partial(described, run, description, trust_code)
     _refuse_damaged(run)
-    found, told = [], []
+    found, digests = [], []
     for name in threats:
         who = overheard.threat_named(name, grant)
         folder = out / name if len(threats) > 1 else out
         about = chosen | {"threat": name, "grant": grant}
         found.append(_audited(folder, described_by, who, about, settings, workers, asked))
-        told.append({"audit": str(folder / AUDIT)} | digest(found[-1]))
-    content = told[0] if len(told) == 1 else {"audits": told}
+        digests.append({"audit": str(folder / AUDIT)} | digest(found[-1]))
+    content = digests[0] if len(digests) == 1 else {"audits": digests}
     if asked is not None:
         decision = asked.decide(found)
         terminal.emit(content | {"decision": asdict(decision)})

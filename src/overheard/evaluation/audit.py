@@ -89,7 +89,7 @@ def audit(
         kept or Checkpoint(),
         recipe,
     )
-    asked.truth  # noqa: B018  # read before anything is said, as it may be missing
+    asked.truth  # noqa: B018  # read before anything is attacked, as it may be missing
     pieces = asked.found_by(_parts(asked))
     scored, unanswered = of(Scored, pieces), (*of(Skipped, pieces), *of(Failed, pieces))
     ran = {s.finding.attack for s in scored} | {one.attack for one in unanswered}
@@ -215,10 +215,10 @@ def notes_of(recording: Recording, findings: Sequence[Finding]) -> tuple[str, ..
 
 def range_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
     """In words, once per secret that is a number cut into ranges: which, and what is right."""
-    said = dict.fromkeys((f.attribute, f.details.get("right_is")) for f in findings)
+    stated = dict.fromkeys((f.attribute, f.details.get("right_is")) for f in findings)
     return tuple(
         f"{secret} is a number: a guess counts as right if it names {right}."
-        for secret, right in said
+        for secret, right in stated
         if right
     )
 

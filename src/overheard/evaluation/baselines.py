@@ -147,12 +147,12 @@ def _held_out(
             continue
         with threadpool_limits(1):  # on so few records threads wait for one another
             model.fit(x[others], y[others])
-            said = model.predict_proba(x[mine]) if values else model.predict(x[mine])
+            predicted = model.predict_proba(x[mine]) if values else model.predict(x[mine])
         if values:
-            p = np.zeros((len(said), values))
-            p[:, model.classes_] = said
-            said = (len(others) * p + 1) / (len(others) + values)
-        guessed[mine] = said
+            p = np.zeros((len(predicted), values))
+            p[:, model.classes_] = predicted
+            predicted = (len(others) * p + 1) / (len(others) + values)
+        guessed[mine] = predicted
     return guessed
 
 

@@ -31,14 +31,14 @@ from overheard.transcript.store import Recording
 
 Answer = TypeVar("Answer")
 Progress = Callable[[str, int, int], None]
-"""Told what begins, how many steps are done and how many there are."""
+"""Called with what begins, how many steps are done and how many there are."""
 NOT_RUN = (NotRun, FixData)
 """An attack that raises one of these does not apply; anything else is an error of the attack."""
 LONGEST = 300
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Nobody is told how far it is."""
+    """Nobody asks how far it is."""
 
 
 def attempt(

@@ -1,4 +1,4 @@
-"""What would fewer rounds, or less knowledge of the clients, have told the adversary?
+"""What would fewer rounds, or less knowledge of the clients, have shown the adversary?
 
 Of every secret the attack that learned most over all clients is asked again, on the client where it
 learned most: with the rounds observed cut to 1, 2, 5, 10, ..., the rest of the adversary's

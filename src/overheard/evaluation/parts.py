@@ -37,10 +37,10 @@ class AuditOptions:
     """How an audit is done.
 
     ``slow``: attacks that search for minutes run also when they are not named; otherwise they are
-    listed as skipped. ``progress``: told what begins, how many steps are done and how many there
-    are.
+    listed as skipped. ``progress``: called with what begins, how many steps are done
+    and how many there are.
 
-    ``rounds``: ask also what the first rounds alone would have told; ``ladder``: and what
+    ``rounds``: ask also what the first rounds alone would have shown; ``ladder``: and what
     adversaries learn who know less and less of the clients (`evaluation.ladder`), of whose columns
     ``demographics`` are in registers (none named: those that are called so). "brief" asks two
     rungs, of the client where most was learned, if it has no more than ``brief_records``: what a

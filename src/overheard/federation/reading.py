@@ -131,11 +131,11 @@ def keys(spec: type[Spec], kinds: Mapping[str, Iterable[type[Spec]]], at: str = 
     for name, schema in whole["properties"].items():
         path, default = f"{at}{name}", schema.get("default")
         meaning, _, example = " ".join(schema.get("description", "").split()).partition("Example: ")
-        said = "" if default in (None, "", [], {}) or "$ref" in schema else _toml(default)
-        example = example.strip("`") or (f"{name} = {said}" if said else "")
+        usual = "" if default in (None, "", [], {}) or "$ref" in schema else _toml(default)
+        example = example.strip("`") or (f"{name} = {usual}" if usual else "")
         if name in whole.get("required", ()):
-            said = "none: it is required"
-        found.append(Key(path, spec, _values(schema), said, meaning.strip(), example))
+            usual = "none: it is required"
+        found.append(Key(path, spec, _values(schema), usual, meaning.strip(), example))
         for kind in kinds.get(path) or specs_in(spec.model_fields[name].annotation):
             inside += keys(kind, kinds, f"{path}.")
     return found + inside

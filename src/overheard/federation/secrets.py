@@ -107,7 +107,7 @@ def outsiders_of(
     """Records kept out of every client, and the dataset without them; None where none are asked.
 
     A stranger who agrees with somebody else in everything but the attribute under audit cannot be
-    told from that person by anybody, so only records without such a twin are taken.
+    distinguished from that person by anybody, so only records without such a twin are taken.
     """
     if not count:
         return None, dataset
@@ -214,7 +214,7 @@ class Properties:
 
     @property
     def dishonest(self) -> frozenset[str]:
-        """The clients that do not do as they are told."""
+        """The clients that do not do as the program says."""
         return frozenset(c for s in self.secrets if s.behaviour for c in s.positives or ())
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixData
 from overheard.federation.defences.accounting import budget
-from overheard.federation.defences.contract import Chain, RoundContext, chain, told
+from overheard.federation.defences.contract import Chain, RoundContext, applied, chain
 from overheard.federation.plan import Plan, write_knowledge
 from overheard.federation.server import aggregate, aggregate_sum
 from overheard.programs.networks import network
@@ -67,7 +67,7 @@ def run_rounds(
         write_knowledge(recorder, plan)
         recorder.seed(seed)
         if defence.parts:
-            write(recorder, told(defence.claims))
+            write(recorder, applied(defence.claims))
             if promised:
                 recorder.side("PrivacyBudget", promised)
         for number in range(training.rounds):
@@ -172,7 +172,7 @@ class NetworkRounds:
         return named(self.recipe.model.layout(), flat)
 
     def _misled(self, sent: Array, returned: Array, chosen: Who, number: int) -> Array:
-        """What the chosen clients return, of whom the dishonest do not do as they are told."""
+        """What the chosen clients return, of whom the dishonest do not do as the program says."""
         asked, recipe, seed = self.plan.config.property, self.recipe, self.plan.config.seed
         assert asked is not None
         assert asked.kind is not None

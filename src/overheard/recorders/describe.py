@@ -16,7 +16,7 @@ import numpy as np
 from overheard.data.dataset import Dataset, together
 from overheard.data.file import NOBODYS, read_table
 from overheard.errors import FixConfig
-from overheard.federation.defences.contract import chain, told
+from overheard.federation.defences.contract import applied, chain
 from overheard.federation.federation import Federation, NetworkSettings, SoughtProperty
 from overheard.federation.plan import Plan, load_data, plan, write_knowledge
 from overheard.federation.reading import HELD_OUT, written
@@ -56,13 +56,13 @@ def describe(
             "program (such as xgboost), or record with the payload that it is"
         )
     for code in description.model.code() if not trust_code else ():
-        granted(code, "the model is made by")  # said before anything is read
+        granted(code, "the model is made by")  # refused before anything is read
     dataset = load_data(description)
     names, ready = settled(recording, description, dataset, trust_code)
     if names:
         ready = _recorded(ready, set(names.values()))
     if isinstance(ready.program, Recipe):
-        client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is said
+        client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is refused
     if (asked := description.property) is not None:
         found = _properties(recording, description, asked, ready, names)
         ready = replace(ready, properties=found)
@@ -88,7 +88,7 @@ def describe(
         if (seed := recording.seed) is not None:
             writer.seed(seed)
         if claims:
-            write(writer, told(claims))
+            write(writer, applied(claims))
         write(writer, _clear(recording, names, remarks))
     return remarks
 
@@ -262,9 +262,9 @@ def _own_scales(ready: Plan) -> tuple[str, ...]:
 
 def _clear(recording: Recording, names: Mapping[str, str], remarks: tuple[str, ...]) -> InTheClear:
     """What was sent in the clear, by the new names, and our own remarks."""
-    said = in_the_clear(recording)
+    clear = in_the_clear(recording)
     values = {
-        what: {names.get(c, c): told for c, told in clients.items()}
-        for what, clients in said.values.items()
+        what: {names.get(c, c): one for c, one in clients.items()}
+        for what, clients in clear.values.items()
     }
-    return InTheClear((*said.notes, *remarks), values)
+    return InTheClear((*clear.notes, *remarks), values)

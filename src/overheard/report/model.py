@@ -102,11 +102,6 @@ class Page:
         lifts = [f for f in self.best.values() if f.lift is not None and f.measure.hits]
         self.lifts = sorted(lifts, key=lambda f: -(f.lift or 0.0))[: most_rows // 4]
 
-    def key(self, attack: str) -> Markup:
-        """The attack's marker."""
-        drawn: Markup = svg.drawing().key(self.look.get(attack, 0))
-        return drawn
-
     @property
     def measured(self) -> list[Topic]:
         """Questions asked of single clients with at least one finding."""

@@ -17,6 +17,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from overheard.evaluation.record import Audit, Replay, Secret, pooled_rate
+from overheard.foreign.shown import visible
 from overheard.questions.question import grouped
 from overheard.report import words
 
@@ -43,8 +44,8 @@ def environment(
 
 
 def plain(name: object) -> Markup:
-    """As it is: what a terminal prints is made visible there, and a page escapes it."""
-    return name if isinstance(name, Markup) else Markup(name)  # nosec B704
+    """On one line and without anything that hides; a page escapes it besides."""
+    return name if isinstance(name, Markup) else Markup(visible(str(name)))  # nosec B704
 
 
 @cache

@@ -204,10 +204,10 @@ class Rounds(Knowledge):
         return len(self.rounds)
 
     def require(self, least: int, purpose: str) -> None:
-        """Fail clearly when fewer rounds were heard than an attack can work with."""
+        """Fail clearly when fewer rounds were observed than an attack can work with."""
         if len(self) < least:
             raise ListenLonger(
-                f"{len(self)} round(s) were heard but {purpose} needs at least {least}; record "
+                f"{len(self)} round(s) were observed but {purpose} needs at least {least}; record "
                 "more rounds"
             )
 
@@ -318,7 +318,7 @@ def write(recorder: SideWriter, piece: Piece, target: str = "") -> None:
 
 
 def program_in(recording: Recording) -> Recipe | Program | None:
-    """What every participant is told that clients do: a recipe of a network's training, or another
+    """What every participant knows that clients do: a recipe of a network's training, or another
     program. It is validated once."""
     if "program" not in recording.shared:
         content = recording.side("ClientProgram")

@@ -187,7 +187,7 @@ def write_round(
     ``sent`` with client ``""`` is a broadcast, ``total`` with client ``""`` the sum of the round's
     updates. All messages must have one layout, that of the round ``before``, but a total is
     float64; or, ``free``, each its own. Their arrays are written in the order of the first
-    message's: what was said does not depend on a dict's order.
+    message's: what is recorded does not depend on a dict's order.
     """
     order = [name for name, _, _ in before or layout_of(next(iter(messages.values())))]
     messages = {
