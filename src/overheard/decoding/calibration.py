@@ -23,9 +23,7 @@ from scipy import special
 
 Array = NDArray[np.float64]
 
-OVERCONFIDENT = (
-    "overconfident: simulated clients of this recipe are decoded right less often than this claims"
-)
+OVERCONFIDENT = "overconfident: simulated clients of this recipe are decoded right less often"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from overheard.decoding.posterior import believable, decode
 Array = NDArray[np.float64]
 Groups = NDArray[np.intp]
 
+CERTAIN = 1e-6
+"""A linear solve is an answer where every record's best candidate leaves at most this doubt."""
 MOST_MULTISETS = 100_000
 """Of candidates among records alike, that are listed; where there are more, `decode` answers."""
 
@@ -82,12 +84,7 @@ def linear_solve(measurement: Measurement, groups: Groups, prior: Any = None) ->
 
 
 def solve_gram(
-    gram: Array,
-    cross: Array,
-    groups: Groups,
-    prior: Any = None,
-    unit: float = 1.0,
-    certain: float = 1e-6,
+    gram: Array, cross: Array, groups: Groups, prior: Any = None, unit: float = 1.0
 ) -> tuple[Posterior, Array] | None:
     """Gaussian posteriors rounded to whole counts: of all records, then of those that are still
     open, given the others, and so on; None where a solve leaves most of its records in doubt.
@@ -100,8 +97,7 @@ def solve_gram(
     so that rounding matters little even at a condition of 1e12. Products may be in units of
     ``unit``; in float32 the factor only bounds every record's precision. ``rank`` counts the
     unknowns of which the equations tell more than the prior does. Method "linear_solve", or
-    "counts" where there are ties. certain: doubt of a record's best candidate up to which its group
-    is solved.
+    "counts" where there are ties.
     """
     p0 = check_prior(prior, len(cross), cross.shape[1] + 1)
     first, sizes = np.unique(groups, return_index=True)[1], np.bincount(groups)
@@ -124,7 +120,7 @@ def solve_gram(
         counts[open_], doubt = _rounded(p[open_], sizes[open_], *cavity)
         if not solves:
             rank = cross.size - float(np.einsum("nab,nab->", sites, spread))
-        known, solves = doubt <= certain, solves + 1
+        known, solves = doubt <= CERTAIN, solves + 1
         if 3 * known.sum() < len(open_):
             return None
         cross = cross - np.tensordot(gram[:, :, known], counts[open_[known], 1:].round(), 2)

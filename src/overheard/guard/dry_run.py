@@ -35,6 +35,8 @@ from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import observe
 
+STAND_INS = 3
+"""Clients that play the others where there are none: resamples of the client's own records."""
 Arrays = dict[str, NDArray[Any]]
 Round = tuple[Arrays, Arrays]
 """The arrays that a client was sent, and those that it returns, by their names."""
@@ -59,23 +61,21 @@ class DryRun:
 
 
 @contextmanager
-def simulated(
-    ready: Plan, client: str, rounds: int, draw: int = 0, stand_ins: int = 3
-) -> Iterator[DryRun]:
+def simulated(ready: Plan, client: str, rounds: int, draw: int = 0) -> Iterator[DryRun]:
     """The rounds that the client would take part in; ``draw``: of everything that is random.
 
     It takes part in every round. Others of the plan train beside it, as many as a round has; where
-    the plan has none, so many ``stand_ins`` do, whose records are drawn from the client's own:
-    models that only ever met one client's data settle down and tell less.
+    the plan has none, stand-ins do, whose records are drawn from the client's own: models that only
+    ever met one client's data settle down and tell less.
     """
     config, own = ready.config, ready.clients[client]
     seed = int(stream(config.seed, "preflight", draw).integers(2**31))
     rng = stream(seed, "others")
     others = [name for name in ready.clients if name != client]
-    some = max(round(config.training.participation * len(ready.clients)) - 1, stand_ins)
+    some = max(round(config.training.participation * len(ready.clients)) - 1, STAND_INS)
     beside = {name: ready.clients[name] for name in rng.permutation(others)[:some].tolist()} or {
         f"stand-in {number}": own.take(np.sort(rng.integers(len(own), size=len(own))))
-        for number in range(stand_ins)
+        for number in range(STAND_INS)
     }
     training = config.training.model_copy(update={"rounds": rounds, "participation": 1.0})
     config = config.model_copy(update={"seed": seed, "training": training})

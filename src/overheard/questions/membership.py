@@ -41,7 +41,7 @@ def score(case: Case) -> Scorer:
         details: dict[str, float | int | str] = {
             **guess.diagnostics,
             "members_found": float(hits[member].mean()),
-            "strangers_accused": float(1 - hits[~member].mean()),
+            "others_accused": float(1 - hits[~member].mean()),
         }
         if guess.attribute is not None and name:
             column = answers[name][member]

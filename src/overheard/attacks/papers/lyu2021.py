@@ -359,7 +359,7 @@ class GradientVarianceGmm:
         attribute = None
         if self.then is not None and AttributeDomain in view.kinds:
             attribute = members_attribute(self.then, view, p > 0.5, rng)
-        details = {"member_variance": float(means.min()), "stranger_variance": float(means.max())}
+        details = {"member_variance": float(means.min()), "other_variance": float(means.max())}
         return Membership(p, attribute, details)
 
 
