@@ -90,7 +90,7 @@ class _Search:
     """Pseudo-records and theta* whose replay is to reproduce combinations of rounds of the updates.
 
     The coordinates of a point are x (n F + P,), standard normal a priori: records (n, P) are
-    base + mix @ U @ stretch, where U (n, F) is the first part of x and F the number of inputs that
+    base + mix @ U @ scale, where U (n, F) is the first part of x and F the number of inputs that
     are free, and theta* is last + width @ z, where z (P,) is the rest. What is matched is
     ``target`` (K, P), combinations ``rows`` (T, K) of the updates, as exactly as ``white``
     (K, P, P) says.
