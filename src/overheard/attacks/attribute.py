@@ -126,12 +126,12 @@ class MaxEntropy:
             order = dictionary(self.seeds)
         candidates = Candidates(Records(known), settings, size, domain.spread)
         client = client_of(view, candidates, prior, order)
-        found = decode(client, rng, OneStepOptions(rounds=self.rounds))
+        result = decode(client, rng, OneStepOptions(rounds=self.rounds))
         if not classes:
-            return answer(view, found, client.ties)
+            return answer(view, result, client.ties)
         # value-major: all classes of the first value, then of the next
-        joint = found.probabilities.reshape(size, len(domain.settings), len(classes))
-        made = answer(view, replace(found, probabilities=joint.sum(axis=2)), client.ties)
+        joint = result.probabilities.reshape(size, len(domain.settings), len(classes))
+        made = answer(view, replace(result, probabilities=joint.sum(axis=2)), client.ties)
         return replace(made, labels=AttributeValues(joint.sum(axis=1), classes))
 
 

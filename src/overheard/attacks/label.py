@@ -256,9 +256,9 @@ class LinearDecode:
                 return measure(client, self.rounds)
             return program.measure(client.messages.exchanges, client.candidates)
 
-        found = measured(base, base + 1)
-        raised = max(1.0, found.chi2) if found.residual_dof else 1.0
-        first = _solved(found.differences, found.total, np.full(found.rank, raised**0.5))
+        result = measured(base, base + 1)
+        raised = max(1.0, result.chi2) if result.residual_dof else 1.0
+        first = _solved(result.differences, result.total, np.full(result.rank, raised**0.5))
         # what clients round, who have other labels than these: how far from linear it is that
         # labels as far away as the answer enter
         away = np.abs(first.values) + 1e-12
@@ -280,8 +280,8 @@ class LinearDecode:
                 "identified": int(solved.identified.sum()),
                 "records": size,
                 "prior_sd": solved.tau,
-                "rank": found.rank,
-                "reduced_chi2": found.chi2,
+                "rank": result.rank,
+                "reduced_chi2": result.chi2,
             },
         )
 

@@ -24,7 +24,6 @@ posterior is already what it says.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +37,7 @@ from overheard.attacks.client import (
     rounding,
     spread,
 )
-from overheard.decoding.calibration import judged
+from overheard.decoding.calibration import OVERCONFIDENT, beliefs, calibrate, fits_as_well
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import Posterior, fits, max_entropy
 from overheard.decoding.measurement import (
@@ -122,26 +121,24 @@ def decode_one_step(
     compressed = has_moments(client) or is_single_layer(client)
     for rounds in (1, options.rounds) if observed > 1 and not compressed else (options.rounds,):
         quick = None if compressed else _proven(client, rounds, options)
-        found = quick or _decoded(client, rounds, options)
-        if quick or found.posterior.method in PROVEN:
+        result = quick or _decoded(client, rounds, options)
+        if quick or result.posterior.method in PROVEN:
             break
-    posterior, notes = found.posterior, {**found.notes, "reduced_chi2": found.chi2}
+    posterior, notes = result.posterior, {**result.notes, "reduced_chi2": result.chi2}
     if not compressed:
         notes["rounds_used"] = min(rounds, observed)
-    fits, flag = found.chi2 <= options.fitting, posterior.flag
+    fits, flag = result.chi2 <= options.fitting, posterior.flag
     # notes: scale or noise was estimated
-    if found.notes and not (compressed and observed > options.rounds):
-        play = partial(simulated, found.client.only(spread(observed, rounds)), rng)
-
-        def attempt(link: Messages) -> tuple[Array, float]:
-            one = _decoded(found.client.with_messages(link), rounds, options)
-            return one.posterior.probabilities, one.chi2
-
-        tried = judged(play, attempt, posterior.probabilities, client.prior)
-        believed = tried.calibration.applied(posterior.probabilities)
-        posterior = replace(posterior, probabilities=believed)
-        notes |= tried.calibration.notes
-        flag, fits = tried.flag, tried.fits(found.chi2, options.fitting)
+    if result.notes and not (compressed and observed > options.rounds):
+        some = result.client.only(spread(observed, rounds))
+        made = [simulated(some, rng, one) for one in beliefs(posterior.probabilities, client.prior)]
+        tried = [_decoded(some.with_messages(link), rounds, options) for link, _ in made]
+        answers = [one.posterior.probabilities for one in tried]
+        worth = calibrate(answers, [secret for _, secret in made], client.prior)
+        posterior = replace(posterior, probabilities=worth.applied(posterior.probabilities))
+        notes |= worth.notes
+        flag = OVERCONFIDENT if worth.overconfident else ""
+        fits = fits_as_well(result.chi2, [one.chi2 for one in tried], options.fitting)
     notes["fit"] = "good" if fits else "poor"
     return replace(posterior, flag=flag if fits else POOR_FIT, notes=notes)
 
@@ -160,7 +157,7 @@ def simulated(
     return replace(link, returned=made), chosen[0]
 
 
-class Found(NamedTuple):
+class OneStep(NamedTuple):
     """The client with noise that was found; an answer; the mean square of what no candidates
     explain, or of what the answer leaves, in units of the noise; what is to be said of scale and
     noise."""
@@ -171,7 +168,7 @@ class Found(NamedTuple):
     notes: dict[str, float | int | str]
 
 
-def _decoded(client: Client, rounds: int, options: OneStepOptions) -> Found:
+def _decoded(client: Client, rounds: int, options: OneStepOptions) -> OneStep:
     """The answer from so many rounds, scale and noise of the updates taken out."""
     link, declared = client.messages, client.may_be_clipped
     notes: dict[str, float | int | str] = {}
@@ -193,10 +190,10 @@ def _decoded(client: Client, rounds: int, options: OneStepOptions) -> Found:
             notes["scale"] = scale
     posterior = _solved(client, measured)
     chi2 = max(posterior.chi2_per_equation, measured.chi2 if measured.residual_dof else 0.0)
-    return Found(client, posterior, chi2, notes)
+    return OneStep(client, posterior, chi2, notes)
 
 
-def _proven(client: Client, rounds: int, options: OneStepOptions) -> Found | None:
+def _proven(client: Client, rounds: int, options: OneStepOptions) -> OneStep | None:
     """The answer of inner products alone, if it leaves no doubt and explains every number that was
     observed; None where it cannot, or where scales are to be found first."""
     recipe, candidates = client.recipe, client.encoded
@@ -205,9 +202,10 @@ def _proven(client: Client, rounds: int, options: OneStepOptions) -> Found | Non
     if short or client.messages.sparse or client.may_be_clipped:
         return None
     loudest = noise.max(axis=1, keepdims=True) * np.sqrt(options.louder)
-    enough = options.equations * client.candidates.unknowns // len(thetas)
-    # where layers are dense a part of the equations in float32 comes first
-    for few in (enough, 0) if network(recipe).factored else (0,):
+    enough = options.equations * client.candidates.unknowns
+    # where layers are dense, and equations many, a part of them in float32 comes first
+    many = network(recipe).factored and 2 * thetas.size > enough
+    for few in (enough // len(thetas), 0) if many else (0,):
         products = inner_products(recipe, thetas, updates, loudest, candidates, few=few)
         solved = solve_gram(products.gram, products.cross, client.ties, client.prior, products.unit)
         if solved is None:
@@ -221,7 +219,7 @@ def _proven(client: Client, rounds: int, options: OneStepOptions) -> Found | Non
             chi2 += float(missing / options.count_sd) ** 2
         if fits(chi2, products.equations):
             chi2 = chi2 / products.equations
-            return Found(client, replace(posterior, chi2_per_equation=chi2), chi2, {})
+            return OneStep(client, replace(posterior, chi2_per_equation=chi2), chi2, {})
     return None
 
 
@@ -563,6 +561,6 @@ def _first_layer(client: Client) -> Posterior:
         ones = np.ones((candidates.records, len(biases)))
         features.append((*parts, Part(parts[0].errors, ones, biases)))
     operator = OuterProducts(features, (residual.shape[0], residual.shape[1]))
-    found = decode_matrix_free(operator, residual, sd, client.ties)
-    found.notes.update(proven=str(found.converged), iterations=found.iterations)
-    return found if found.converged else replace(found, flag=UNSOLVED)
+    result = decode_matrix_free(operator, residual, sd, client.ties)
+    result.notes.update(proven=str(result.converged), iterations=result.iterations)
+    return result if result.converged else replace(result, flag=UNSOLVED)

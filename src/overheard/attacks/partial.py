@@ -227,8 +227,8 @@ def _rounds(
 
 def _moments(v: Array, chances: Array) -> tuple[Array, Array]:
     """Eigenvalues and eigenvectors of the second moments of v (N, d)."""
-    found, vectors = np.linalg.eigh((v * chances[:, None]).T @ v)
-    return _shrunk(np.maximum(found, 0.0), len(v)), vectors
+    result, vectors = np.linalg.eigh((v * chances[:, None]).T @ v)
+    return _shrunk(np.maximum(result, 0.0), len(v)), vectors
 
 
 def _shrunk(variances: Array, records: int) -> Array:

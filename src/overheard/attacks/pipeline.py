@@ -63,15 +63,15 @@ def decode(
     if client.candidates.spread and not (network and has_moments(client)):
         raise ChooseAnotherAttack("it is a number; those are decoded for linear least squares only")
     if not network:
-        found = _decode_releases(client)
+        result = _decode_releases(client)
     elif is_one_step(client):
-        found = decode_one_step(client, rng, one_step)
+        result = decode_one_step(client, rng, one_step)
     else:
-        found = decode_training(client, rng, training)
-        found = replace(found, probabilities=group_means(found.probabilities, client.ties))
+        result = decode_training(client, rng, training)
+        result = replace(result, probabilities=group_means(result.probabilities, client.ties))
     # what must not be relied on may be worth nothing: as likely as not it is the prior that holds
-    own = found.probabilities
-    return replace(found, probabilities=(own + client.prior) / 2 if found.flag else own)
+    own = result.probabilities
+    return replace(result, probabilities=(own + client.prior) / 2 if result.flag else own)
 
 
 def _decode_releases(client: Client, options: ReleaseOptions = RELEASES) -> Posterior:
@@ -84,9 +84,9 @@ def _decode_releases(client: Client, options: ReleaseOptions = RELEASES) -> Post
     equations = program.equations(observed, client.candidates)
     notes: dict[str, float | int | str]
     if equations is not None:
-        found = decode_subset_sums(equations, shared)
-        posterior, chi2 = found.posterior, found.chi2
-        notes = {"reduced_chi2": chi2, "proven": int(found.proven.sum())}
+        result = decode_subset_sums(equations, shared)
+        posterior, chi2 = result.posterior, result.chi2
+        notes = {"reduced_chi2": chi2, "proven": int(result.proven.sum())}
     else:
         measurement = program.measure(observed, client.candidates)
         posterior, chi2 = decode_tied(measurement, client.ties, shared), measurement.chi2

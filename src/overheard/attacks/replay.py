@@ -45,7 +45,7 @@ class ReplayOptions:
     fewest, most, watched: clients drawn from a belief: at first, at most, and those along whose
         paths columns are made.
     stale: passes that lower nothing before it is given up: every other one does, until the end.
-    kept: of a belief, in the next: passes that jump are surer than they are right.
+    inertia: share of a belief in the next: passes that jump are surer than they are right.
     differ, furthest: records in which clients drawn from a belief differ from the likeliest, at
         least, and what share that may be: whoever is sure of what is wrong stays so; of more
         variance than that a record is in doubt.
@@ -73,7 +73,7 @@ class ReplayOptions:
     most: int = 128
     watched: int = 4
     stale: int = 8
-    kept: float = 0.25
+    inertia: float = 0.25
     differ: float = 8.0
     furthest: float = 1 / 20
     own: float = 0.3
@@ -126,9 +126,9 @@ class Replay:
         belief, clients, stale, few = self.prior, self.options.fewest, 0, False
         best, least = self._hard(belief), np.inf
         while stale < self.options.stale:
-            found = self._solved(*self._measured(belief, clients))  # one robust Gauss-Newton step
-            tried = self._hard(found)[None]
-            settled = _doubted(found) < self.options.doubted and stale > 0
+            result = self._solved(*self._measured(belief, clients))  # one robust Gauss-Newton step
+            tried = self._hard(result)[None]
+            settled = _doubted(result) < self.options.doubted and stale > 0
             if settled:
                 tried = np.append(tried, self._changed(best), axis=0)
             elif 0 < self._cost(tried)[0] < self.options.near:
@@ -143,10 +143,10 @@ class Replay:
                 clients, stale = self.options.most, stale + 1
                 if cost > least + self.options.near:
                     continue
-            mixed = self.options.kept * belief + (1 - self.options.kept) * found
+            mixed = self.options.inertia * belief + (1 - self.options.inertia) * result
             # by turns: either way alone may stay where it is
             few = settled and not few
-            belief = found if few else _opened(mixed, _doubted(found) / 2, self.options)
+            belief = result if few else _opened(mixed, _doubted(result) / 2, self.options)
         return self._proven(best)
 
     def _descended(self, choice: Choice) -> Choice:
@@ -182,8 +182,8 @@ class Replay:
         """Is there nothing left, or is it rounding and no record could be otherwise?"""
         if not cost:
             return True
-        found = self._proven(choice)
-        return found is not None and not found.notes["unseen_records"]
+        result = self._proven(choice)
+        return result is not None and not result.notes["unseen_records"]
 
     def _ends(self, chosen: Choice) -> Array:
         """What clients (S, n) return, in the coordinates that are used."""
@@ -243,10 +243,10 @@ class Replay:
             centre = (inverse @ (cross + shift.ravel())).reshape(shift.shape)
             own = np.linalg.inv(inverse.reshape(whole.shape)[each, :, each])
             cavity = own - precision, np.einsum("nkl,nl->nk", own, centre) - shift
-            found = tilt(self.prior, *cavity)
-            sites = match(found, *cavity)
+            result = tilt(self.prior, *cavity)
+            sites = match(result, *cavity)
             precision, shift = (precision + sites[0]) / 2, (shift + sites[1]) / 2
-        return found
+        return result
 
     def _hard(self, probabilities: Array) -> Choice:
         """One candidate a record; of records alike as many of each as are expected, and as many

@@ -79,34 +79,34 @@ def decode_training(
 ) -> Posterior:
     """Probabilities of each record's candidates."""
     _refuse(client.recipe, client.encoded, options)
-    found = replayed(client)
-    if found is not None:
-        return found
+    result = replayed(client)
+    if result is not None:
+        return result
     if network(client.recipe).mixes:
         notes: dict[str, float | int | str] = {"rounds_used": 1}
         unknowns = client.candidates.unknowns
         return Posterior(client.prior, 0.0, 0, unknowns, 0, False, "prior", UNSOLVED, notes)
-    whole, (client, found) = client, _with(client, options.fewest, rng, options)
-    if not found.settled:
+    whole, (client, result) = client, _with(client, options.fewest, rng, options)
+    if not result.settled:
         proven = replayed(whole, guess=True)
         if proven is not None:
             return proven
     everybody = bool(client.candidates.present.all())
-    vague = float(found.notes["simulated_accuracy"]) < options.clear
-    if vague and not (found.flag and everybody) and len(whole.messages) > len(client.messages):
-        client, found = _with(whole, options.most, rng, options)
-    if float(found.notes["reduced_chi2"]) > options.far_off and not client.messages.noise_sd:
+    vague = float(result.notes["simulated_accuracy"]) < options.clear
+    if vague and not (result.flag and everybody) and len(whole.messages) > len(client.messages):
+        client, result = _with(whole, options.most, rng, options)
+    if float(result.notes["reduced_chi2"]) > options.far_off and not client.messages.noise_sd:
         sd = _unexplained(client, rng, options)
         noisy = client.with_messages(replace(client.messages, noise_sd=sd))
         again = by_simulation(noisy, rng)
         if not again.flag:
-            found = replace(again, notes={**again.notes, "noise_found": sd})
-    if not everybody and not found.flag:
+            result = replace(again, notes={**again.notes, "noise_found": sd})
+    if not everybody and not result.flag:
         size = _lengths(client, rng, options) if not client.messages.noise_sd else np.ones(1)
         strange = size.min() < options.short or size.max() > 1 / options.short
-        if strange or "noise_found" in found.notes:
-            return replace(found, flag=POOR_FIT, notes={**found.notes, "fit": "poor"})
-    return found
+        if strange or "noise_found" in result.notes:
+            return replace(result, flag=POOR_FIT, notes={**result.notes, "fit": "poor"})
+    return result
 
 
 def _with(
@@ -259,13 +259,13 @@ def by_simulation(
         fits.append(max(passed[0], key=lambda one: one.chi2 / one.allowed))
         chi2 = min(one.chi2 for one in fits)
         allowed = float(np.median([one.allowed for one in fits]))  # a few clients say it each time
-        found: list[_Judged] = []
+        result: list[_Judged] = []
         for rounds in passed:
             if not passes or rounds[0].states is passes[0].states:
-                found.append(_judged(rounds, chosen, prior, options))
-                if found[-1].settled:
+                result.append(_judged(rounds, chosen, prior, options))
+                if result[-1].settled:
                     break
-        last = replace(max(found, key=lambda one: one.worth), passes=number + 1)
+        last = replace(max(result, key=lambda one: one.worth), passes=number + 1)
         passes.append(last)
         best = max(passes, key=lambda one: one.worth)
         unmoved = np.abs(last.probabilities - prior).mean() < options.moved
@@ -409,7 +409,7 @@ class _Round:
             measured = measured.inflated(float(np.sqrt(max(self.chi2, 1.0))))
         return measured, self.one.rows @ self.one.totals[number]
 
-    def found(self, measured: Measurement, before: Array) -> Array:
+    def posterior(self, measured: Measurement, before: Array) -> Array:
         """Probabilities of the states (n, Z), given those of the candidates before (n, K)."""
         states = self.states
         points = None if states.positions == 1 else self.one.points
@@ -420,14 +420,14 @@ class _Round:
             before = np.tile(learned_share(measured, before[0]), (len(before), 1))
         return tilted(measured, states.prior(before)).probabilities
 
-    def settled(self, cross: Array, found: Array) -> tuple[Array, Array]:
+    def settled(self, cross: Array, result: Array) -> tuple[Array, Array]:
         """Inner products of what the candidates do, and with the message (whose products with all
         columns are ``cross``), the positions being as found (n, Z) and their doubt being noise.
 
         Given its candidate a record adds the mean of its states; the deviations are columns of the
         noise's covariance (Woodbury).
         """
-        means, roots = self.states.given(found, self.one.points)
+        means, roots = self.states.given(result, self.one.points)
         n, free, _ = means.shape
         products = self.one.rows @ self.one.rows.T
         apart = means[:, :, 1:] - means[:, :, :1]
@@ -453,15 +453,15 @@ def _decoded(
 ) -> Array:
     """Probabilities of the candidates (n, K). Positions belong to a round: they are found round
     by round, with what the rounds before found; all rounds together then say the candidates."""
-    found, products = prior, []
+    result, products = prior, []
     for one, (measured, cross) in zip(rounds, messages, strict=True):
-        states = one.found(measured, found)
-        found = np.maximum(states @ one.states.kinds, options.possible)
-        found = found / found.sum(axis=1, keepdims=True)
+        states = one.posterior(measured, result)
+        result = np.maximum(states @ one.states.kinds, options.possible)
+        result = result / result.sum(axis=1, keepdims=True)
         if len(rounds) > 1:
             products.append(one.settled(cross, states))
     if len(rounds) == 1:
-        return found
+        return result
     gram, cross = (np.sum([each[part] for each in products], axis=0) for part in (0, 1))
     measured = from_gram(gram, cross.reshape(len(prior), -1), options.weak)
     return decode(measured, prior, options=NOISY).probabilities
@@ -474,7 +474,7 @@ def _judged(
     n = len(prior)
     judges = min(options.held, max(2, -(-options.judged // n)))
     secrets = list(chosen[-options.held :][:judges])
-    found = _decoded(rounds, [one.message() for one in rounds], prior, options)
+    result = _decoded(rounds, [one.message() for one in rounds], prior, options)
     theirs = [
         _decoded(rounds, [one.message(1 + number) for one in rounds], prior, options)
         for number in range(judges)
@@ -482,7 +482,7 @@ def _judged(
     worth = calibrate(theirs, secrets, prior)
     worst = max(rounds, key=lambda one: one.chi2 / one.allowed)
     return _Judged(
-        worth.applied(found),
+        worth.applied(result),
         worth,
         worst.chi2,
         worst.allowed,

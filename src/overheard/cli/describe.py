@@ -17,7 +17,7 @@ from overheard.files import write_durably
 from overheard.foreign.shown import command, short
 
 if TYPE_CHECKING:
-    from overheard.identify.search import Found
+    from overheard.identify.search import Outcome
 
 
 def init(
@@ -102,7 +102,7 @@ def _identified(
     return file, content | {"open": [f.words for f in found.open]}
 
 
-def remarks(found: Found) -> list[str]:
+def remarks(found: Outcome) -> list[str]:
     """What was found and how sure that is, in words."""
     best, checked = found.ranking[0], [r for r in found.fits if r.outcome != "cannot be checked"]
     lines = [f"Found by replaying the clients' records: {best.words}."]

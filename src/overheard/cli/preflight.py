@@ -80,7 +80,7 @@ def _rounds(found: Preflight) -> str:
 
 def _show(found: Preflight) -> None:
     rows = []
-    for e in found.found:
+    for e in found.exposures:
         measured = f"{e.value:.4g}", f"{e.low:.4g} - {e.high:.4g}"
         guess = "" if e.guess is None else f"{e.guess:.4g}"
         certain, bits = f"{e.certain} of {e.records}", "" if e.bits is None else f"{e.bits:.3f}"
@@ -94,7 +94,7 @@ def _show(found: Preflight) -> None:
     terminal.say(*(f"- {note}" for note in found.notes))
     tried = []
     for change in found.changes:
-        worst = replace(found, found=change.found).worst
+        worst = replace(found, exposures=change.exposures).worst
         bits = "" if worst.bits is None else f" {worst.bits:.3f} bits a record,"
         left = f"{worst.name}:{bits} {worst.certain} of {worst.records} certain"
         verdict = {"ok": "yes", "too much": "no"}.get(change.answer(found.limits), "not known")

@@ -238,14 +238,14 @@ def tilted(
     of the secret on the records' features that meets the equations (Bregman iterations, ended by
     the discrepancy principle).
     """
-    found = max_entropy(measurement, prior)
-    sweeps = found.iterations
+    result = max_entropy(measurement, prior)
+    sweeps = result.iterations
     for _ in range(most):
-        if found.chi2_per_equation <= enough:
+        if result.chi2_per_equation <= enough:
             break
-        found = max_entropy(measurement, np.maximum(found.probabilities, least))
-        sweeps += found.iterations
-    return replace(found, iterations=sweeps)
+        result = max_entropy(measurement, np.maximum(result.probabilities, least))
+        sweeps += result.iterations
+    return replace(result, iterations=sweeps)
 
 
 def learned_share(

@@ -129,12 +129,12 @@ def decode(
         chi2 = measurement.chi2_per_equation(p0)
         return Posterior(p0, chi2, measurement.rank, unknowns, 0, True, "prior")
     trusted = believable(measurement).capped(PRECISION)
-    found = _solved(trusted, p0, points, options)
-    if found.method == "expectation_propagation":
-        found = flip_check(trusted, found, p0, options)
-    if not fits(found.chi2_per_equation * found.rank, found.rank):
-        return replace(found, flag=found.flag or POOR_FIT)
-    return found if found.converged else replace(found, flag=found.flag or UNSOLVED)
+    result = _solved(trusted, p0, points, options)
+    if result.method == "expectation_propagation":
+        result = flip_check(trusted, result, p0, options)
+    if not fits(result.chi2_per_equation * result.rank, result.rank):
+        return replace(result, flag=result.flag or POOR_FIT)
+    return result if result.converged else replace(result, flag=result.flag or UNSOLVED)
 
 
 def believable(measurement: Measurement) -> Measurement:
@@ -161,13 +161,13 @@ def _solved(
     whole, sweeps, variance = measurement, 0, 1.0
     affordable = _operations(measurement) * options.max_sweeps / 4 <= options.budget
     while affordable and variance <= options.max_noise:
-        found = _conditioned(measurement, prior, points, options)
-        sweeps += found.iterations
-        if found.converged and not fits(found.chi2_per_equation * found.rank, found.rank):
+        result = _conditioned(measurement, prior, points, options)
+        sweeps += result.iterations
+        if result.converged and not fits(result.chi2_per_equation * result.rank, result.rank):
             break  # the whole total contradicts what its parts confirmed
-        if found.converged:
-            return replace(found, iterations=sweeps)
-        more = max(found.chi2_per_equation, 2.0)
+        if result.converged:
+            return replace(result, iterations=sweeps)
+        more = max(result.chi2_per_equation, 2.0)
         measurement, variance = measurement.inflated(float(np.sqrt(more))), variance * more
     safe = max_entropy(whole, prior)
     return replace(safe, iterations=safe.iterations + sweeps)
@@ -192,14 +192,14 @@ def _conditioned(
                 p[free] = best[free] = listed.probabilities
                 flag = ""
                 break
-        found = sweeps_of(rest, prior[free], points, options)
-        sweeps += found.sweeps
-        budget -= found.sweeps * _operations(rest)
-        if not found.settled or not fits(found.residual, rest.rank):
+        last = sweeps_of(rest, prior[free], points, options)
+        sweeps += last.sweeps
+        budget -= last.sweeps * _operations(rest)
+        if not last.settled or not fits(last.residual, rest.rank):
             break
-        settled, p[free], best[free] = True, found.probabilities, found.probabilities
-        decided = 1 - found.probabilities.max(axis=1) < options.decided
-        answer = found.probabilities.argmax(axis=1)
+        settled, p[free], best[free] = True, last.probabilities, last.probabilities
+        decided = 1 - last.probabilities.max(axis=1) < options.decided
+        answer = last.probabilities.argmax(axis=1)
         known = confirmed(rest, decided, answer) if decided.any() else decided
         flag = NOT_UNIQUE if (decided & ~known).any() else ""
         best[free[known]] = np.eye(measurement.candidates)[answer[known]]
@@ -212,7 +212,7 @@ def _conditioned(
             p[free] = best[free] = prior[free]  # nothing measured is left about these
         mean_square = measurement.chi2_per_equation(best)
     else:
-        p, mean_square = found.probabilities, (found.residual + found.absorbed) / measurement.rank
+        p, mean_square = last.probabilities, (last.residual + last.absorbed) / measurement.rank
     method, unknowns = "expectation_propagation", count_unknowns(prior)
     return Posterior(p, mean_square, measurement.rank, unknowns, sweeps, settled, method, flag)
 

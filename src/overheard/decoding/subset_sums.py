@@ -122,12 +122,12 @@ class SubsetSums:
         """(m,) equal numbers for records that enter every equation in the same way."""
         order = np.lexsort((self.row, self.record))
         keys: dict[bytes, int] = {}
-        found = np.empty(self.records, dtype=np.intp)
+        result = np.empty(self.records, dtype=np.intp)
         ends = np.cumsum(np.bincount(self.record, minlength=self.records))[:-1]
         for record, part in enumerate(np.split(order, ends)):
             key = self.row[part].tobytes() + self.difference[part].tobytes()
-            found[record] = keys.setdefault(key, len(keys))
-        return found
+            result[record] = keys.setdefault(key, len(keys))
+        return result
 
     def measurement(self, asked: Flags | None = None) -> Measurement:
         """All equations, white and reduced, of the records ``asked`` (m,), all by default; others
@@ -216,15 +216,15 @@ def decode_subset_sums(
     most = 0.0 if np.isfinite(equations.half_width).any() else state.options.contradicted
     if state.contradictions > most * max(state.solved, 1):
         ties = same_rows(np.column_stack([state.group, p0]))
-        found = decode_tied(equations.measurement(), ties, p0)
-        found, proven = replace(found, flag=POOR_FIT), np.zeros(len(p0), dtype=bool)
+        result = decode_tied(equations.measurement(), ties, p0)
+        result, proven = replace(result, flag=POOR_FIT), np.zeros(len(p0), dtype=bool)
     else:
-        found, proven = _completed(equations, state, p0), state.proven()
-    decided = np.where(found.confidence > 1 - 1e-9, found.guess, -1)
+        result, proven = _completed(equations, state, p0), state.proven()
+    decided = np.where(result.confidence > 1 - 1e-9, result.guess, -1)
     rest = equations.given(decided)
     closed = np.bincount(rest.row, minlength=rest.rows) == 0
     squares = np.square(rest.residual[closed] / rest.sd[closed])
-    return Decoded(found, proven, float(squares.mean()) if len(squares) else float("nan"))
+    return Decoded(result, proven, float(squares.mean()) if len(squares) else float("nan"))
 
 
 def _completed(equations: SubsetSums, state: Conditioning, p0: Array) -> Posterior:
@@ -238,7 +238,7 @@ def _completed(equations: SubsetSums, state: Conditioning, p0: Array) -> Posteri
         residual = equations.residual_at(values) if (values >= 0).all() else np.zeros(0)
         chi2, rows = float(residual @ residual), len(residual)
         flag = "" if fits(chi2, rows) else POOR_FIT
-        found = Posterior(
+        result = Posterior(
             p0, chi2 / max(rows, 1), unknowns, unknowns, 1, not flag, "conditioning", flag
         )
     else:
@@ -246,15 +246,15 @@ def _completed(equations: SubsetSums, state: Conditioning, p0: Array) -> Posteri
         rest, apart = ~listed, np.unique(open_.row[listed[open_.record]])
         open_.residual[apart] = 0.0
         ties = same_rows(np.column_stack([state.group, p0])[rest])
-        found = decode_tied(open_.measurement(rest), ties, p0[rest])
-        shares[rest] = _modest(found.probabilities, p0[rest], state.options.max_unproven)
-        found = replace(found, rank=found.rank + int(listed.sum()) * (equations.candidates - 1))
+        result = decode_tied(open_.measurement(rest), ties, p0[rest])
+        shares[rest] = _modest(result.probabilities, p0[rest], state.options.max_unproven)
+        result = replace(result, rank=result.rank + int(listed.sum()) * (equations.candidates - 1))
     for group in np.flatnonzero(np.bincount(state.group) > 1):
         alike = np.flatnonzero(state.group == group)
         if (values[alike] >= 0).all():
             counts = np.bincount(values[alike], minlength=equations.candidates)
             shares[alike] = given_counts(p0[alike], counts)
-    return replace(found, probabilities=shares, unknowns=unknowns)
+    return replace(result, probabilities=shares, unknowns=unknowns)
 
 
 def _modest(probabilities: Array, p0: Array, limit: float) -> Array:
@@ -287,15 +287,15 @@ def given_counts(prior: Array, counts: Ints) -> Array:
 
 def _coefficients(prior: Array, counts: Ints) -> Array:
     """Of the product of the polynomials p_i0 + sum_k p_ik x_k, up to x^counts, scaled."""
-    found = np.zeros(tuple(counts[1:] + 1))
-    found[(0,) * found.ndim] = 1.0
+    result = np.zeros(tuple(counts[1:] + 1))
+    result[(0,) * result.ndim] = 1.0
     for p in prior:
-        longer = p[0] * found
-        for axis in range(found.ndim):
-            ahead, behind = np.moveaxis(longer, axis, 0), np.moveaxis(found, axis, 0)
+        longer = p[0] * result
+        for axis in range(result.ndim):
+            ahead, behind = np.moveaxis(longer, axis, 0), np.moveaxis(result, axis, 0)
             ahead[1:] += p[axis + 1] * behind[:-1]
-        found = longer / longer.max()
-    return found
+        result = longer / longer.max()
+    return result
 
 
 @dataclass

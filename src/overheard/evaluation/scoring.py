@@ -205,7 +205,7 @@ class Case:
             shared["n"] = len(self.records)
         details = finite(scores.get("details", {}))
         for kind in attack.needs & {Messages, Sums}:
-            details["rounds_heard"] = len(self.view.know(kind))
+            details["rounds_observed"] = len(self.view.know(kind))
         return Finding(**(shared | scores | {"details": details}))
 
     def scored_hits(

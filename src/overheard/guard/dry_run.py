@@ -51,8 +51,8 @@ class DryRun:
 
     def exposures(self, limits: Limits, targets: Sequence[str] = ()) -> list[Exposure]:
         """What the audit finds of each secret (no ``targets``: all that it asks)."""
-        found = audit(self.recording, EAVESDROPPER, clients=[self.client], targets=targets)
-        return exposures(self.recording, found, self.client, limits)
+        result = audit(self.recording, EAVESDROPPER, clients=[self.client], targets=targets)
+        return exposures(self.recording, result, self.client, limits)
 
     def typical(self) -> float:
         """The typical size of an update's coordinate."""

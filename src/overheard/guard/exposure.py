@@ -99,15 +99,15 @@ class Exposure:
 
     def beyond(self, limits: Limits) -> list[str]:
         """In words, every limit that is passed."""
-        found = [self.exposed] if self.exposed else []
+        over = [self.exposed] if self.exposed else []
         if self.bits is not None and self.bits > limits.bits:
-            found.append(f"{self.bits:.3f} bits a record (limit {limits.bits:g})")
+            over.append(f"{self.bits:.3f} bits a record (limit {limits.bits:g})")
         if self.share is not None and self.share > limits.entropy:
-            found.append(f"{self.share:.1%} of what there is to learn (limit {limits.entropy:.1%})")
+            over.append(f"{self.share:.1%} of what there is to learn (limit {limits.entropy:.1%})")
         if self.certain > limits.certain * self.records:
             many = f"{self.certain} of {self.records} records certain"
-            found.append(f"{many} (limit {limits.certain:.1%})")
-        return found
+            over.append(f"{many} (limit {limits.certain:.1%})")
+        return over
 
     def unknown(self, limits: Limits) -> str:
         """Why nobody can say that it is below the limits: a doubt, or the hint of a leak."""
@@ -128,15 +128,15 @@ class Exposure:
         return "not known" if self.unknown(limits) else "ok"
 
 
-def answer_of(found: Sequence[Exposure], limits: Limits) -> Answer:
+def answer_of(result: Sequence[Exposure], limits: Limits) -> Answer:
     """That of the worst secret; of none it is not known."""
-    answers = {e.answer(limits) for e in found}
+    answers = {e.answer(limits) for e in result}
     return "too much" if "too much" in answers else "ok" if answers == {"ok"} else "not known"
 
 
-def worst_of(found: Sequence[Exposure], limits: Limits) -> Exposure:
+def worst_of(result: Sequence[Exposure], limits: Limits) -> Exposure:
     """The secret of which most leaks."""
-    return max(found, key=lambda e: (bool(e.beyond(limits)), e.share or 0.0, e.certain))
+    return max(result, key=lambda e: (bool(e.beyond(limits)), e.share or 0.0, e.certain))
 
 
 def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -> list[Exposure]:
@@ -155,7 +155,7 @@ def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -
     }
     doubts = [_why_unfit(replay) for replay in audit.replays if replay.outcome == "does not fit"]
     doubts += [f"{one.attack} failed" for one in audit.failed]
-    found = []
+    result = []
     for secret in audit.secrets:
         topic, about = secret.topic, [f for f in audit.findings if f.topic == secret.topic]
         exposed = EXPOSED in (secret.level, *(f.level for f in about))
@@ -167,11 +167,11 @@ def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -
             continue
         else:
             one = _unread(audit, topic, len(records))
-        found.append(replace(one, doubt="; ".join(filter(None, [*doubts, one.doubt]))))
-    if not found:
+        result.append(replace(one, doubt="; ".join(filter(None, [*doubts, one.doubt]))))
+    if not result:
         remedy = "set audit.attributes, audit.label or audit.membership"
         raise FixConfig(f"the audit of this config asks nothing that can be scored; {remedy}")
-    return found
+    return result
 
 
 def _unread(audit: Audit, topic: Topic, records: int) -> Exposure:
@@ -249,10 +249,10 @@ def _exposure(
     )
 
 
-def _certain(rated: Calibration, found: Finding, limits: Limits) -> int:
+def _certain(rated: Calibration, audited: Finding, limits: Limits) -> int:
     """Records called rightly beyond 99%; none by an attack that is wrong nearly as often as naming
     the commonest value would be, or where everybody has that."""
-    right, often = rated.certain_right, 1 - (found.majority or 0.0)
+    right, often = rated.certain_right, 1 - (audited.majority or 0.0)
     return right if often > 0 and rated.certain - right <= limits.wrong * often * right else 0
 
 

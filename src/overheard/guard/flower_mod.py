@@ -82,7 +82,7 @@ def guard_mod(
     client: str | Callable[[Context], str],
     limits: Limits = USUAL,
     how: Guarding = Guarding(),
-    tell: Callable[[Context, Exposure], None] = lambda context, found: None,
+    tell: Callable[[Context, Exposure], None] = lambda context, result: None,
 ) -> Mod:
     """Stops updates that leak more than the limits allow of any secret that the description names.
 
@@ -113,7 +113,7 @@ def guard_mod(
         (_, sent), (name, returned) = _arrays(message), _arrays(reply)
         who = client if isinstance(client, str) else client(context)
         begin, why = time.perf_counter(), ""
-        found: list[Exposure] = []
+        result: list[Exposure] = []
         _check_same(sent, returned)
         if how.noise_sd:
             returned = _noisy(returned, how)
@@ -121,22 +121,22 @@ def guard_mod(
         rounds = _sent(context, how.remember, (sent, returned))
         try:
             with recorded(spec, who, rounds, how.trust_code) as run:
-                found = run.exposures(limits)
+                result = run.exposures(limits)
         except (ChooseAnotherAttack, FixData) as error:
-            found, why = [], str(error)
-        for one in found:
+            result, why = [], str(error)
+        for one in result:
             tell(context, one)
-        answer, seconds = answer_of(found, limits), time.perf_counter() - begin
+        answer, seconds = answer_of(result, limits), time.perf_counter() - begin
         if answer == "ok":
             logger.info("the update passes: it was looked at for %.2f s", seconds)
         elif answer == "too much":
-            worst = worst_of(found, limits)
+            worst = worst_of(result, limits)
             context.state[STOPPED] = ConfigRecord({"refused": True})
             much = f"{worst.name}: {'; '.join(worst.beyond(limits))}"
             logger.warning("the update is refused: %s (looked at for %.2f s)", much, seconds)
             return _refused(message, f"more of {worst.name!r} would leak than may")
         else:
-            doubts = [f"{e.name}: {e.unknown(limits)}" for e in found if e.unknown(limits)]
+            doubts = [f"{e.name}: {e.unknown(limits)}" for e in result if e.unknown(limits)]
             refused = how.unsure == "refuse" or STOPPED in context.state
             done = "the update is refused" if refused else "it is sent as it is"
             text = "what the update leaks is not known (%s); %s (looked at for %.2f s)"

@@ -401,7 +401,7 @@ def held_out(rows: Sequence[int], counts: Sequence[float], options: Options = US
 
 
 @dataclass(frozen=True)
-class Found:
+class Outcome:
     """Explanations, best first; whether the best fits each client; and what there was no time
     for."""
 
@@ -530,7 +530,7 @@ def messages(recording: Recording, names: Iterable[str], rounds: int) -> Message
     return Messages(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def identify(recording: Recording, given: Mapping[str, Any], options: Options = USUAL) -> Found:
+def identify(recording: Recording, given: Mapping[str, Any], options: Options = USUAL) -> Outcome:
     """The recipe that the recording shows. ``given``: what is known of the description but for
     [clients], its [data] at least."""
     tries, ways = Tries(options), dict(possible(recording, given))
@@ -553,4 +553,4 @@ def identify(recording: Recording, given: Mapping[str, Any], options: Options = 
         best, *others = (asked.recipes if networks else asked.programs)(splits)
         truth = (recorded := asked.described(best.whole)).truth()
         fits = replays(recorded, best.program, truth, [*truth])
-    return Found((best, *others), fits, tuple(tries.skipped))
+    return Outcome((best, *others), fits, tuple(tries.skipped))

@@ -319,14 +319,14 @@ def distance(one: Message, other: Message, rounding: float = ROUNDING) -> float:
     largest number; infinity where names or shapes differ."""
     if {n: a.shape for n, a in one.items()} != {n: a.shape for n, a in other.items()}:
         return float("inf")
-    found = 0.0
+    result = 0.0
     for name, array in one.items():
         a, b = (np.asarray(x, dtype=np.float64) for x in (array, other[name]))
         size = float(np.abs(b).max(initial=0.0))
         apart = float(np.abs(a - b).max(initial=0.0))
         if apart > rounding * size:
-            found = max(found, apart / max(size, np.finfo(np.float64).tiny))
-    return found
+            result = max(result, apart / max(size, np.finfo(np.float64).tiny))
+    return result
 
 
 def expected(message: Message, name: str, shape: tuple[int, ...], number: int) -> Array:

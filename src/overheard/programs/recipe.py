@@ -191,8 +191,7 @@ class LeNet(Network):
             named.append((f"conv{number}.weight", (after, before, 5, 5)))
             named.append((f"conv{number}.bias", (after,)))
         for number, (before, after) in enumerate(pairwise(self.sizes), 1):
-            named.append((f"fc{number}.weight", (after, before)))
-            named.append((f"fc{number}.bias", (after,)))
+            named += [(f"fc{number}.weight", (after, before)), (f"fc{number}.bias", (after,))]
         return tuple(named)
 
 

@@ -123,18 +123,18 @@ def read_growing(raws: Sequence[bytes], where: str) -> list[Booster | None]:
     A federation sends the same trees again every round, with some more behind them. Where the text
     of a model's trees is how the last one's begin, they are the last one's trees, read once.
     """
-    found: list[Booster | None] = []
+    result: list[Booster | None] = []
     last, text = None, b""
     for number, raw in reversed([*enumerate(raws, 1)]):
         place, here = f"{where} {number}", _split(raw)
         if last is not None and here is not None and text.startswith(here[0] + b","):
             known = last.trees[: here[0].count(_LAST_KEY)]
-            found.append(_checked(parse_json(here[1], place), place, known))
+            result.append(_checked(parse_json(here[1], place), place, known))
             continue
-        found.append(read_model(raw, place) if raw else None)
+        result.append(read_model(raw, place) if raw else None)
         if last is None and here is not None:
-            last, text = found[-1], here[0]
-    return found[::-1]
+            last, text = result[-1], here[0]
+    return result[::-1]
 
 
 def _split(raw: bytes) -> tuple[bytes, bytes] | None:
@@ -151,12 +151,12 @@ def _split(raw: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _numbers(given: Any, kinds: str) -> NDArray[Any]:
-    found = np.asarray(given if isinstance(given, list | np.ndarray) else None)
-    if found.size == 0 and found.ndim == 1:
+    result = np.asarray(given if isinstance(given, list | np.ndarray) else None)
+    if result.size == 0 and result.ndim == 1:
         return np.zeros(0, dtype=np.int64)
-    if found.ndim != 1 or found.dtype.kind not in kinds:
+    if result.ndim != 1 or result.dtype.kind not in kinds:
         raise ValueError("is no list of numbers of its kind")
-    return found
+    return result
 
 
 def _whole(given: Any) -> Ints:
@@ -400,12 +400,12 @@ class _Reader:
         if kind == b"S":
             return self.text()
         if kind == b"{":
-            found = {}
+            result = {}
             while self.raw[self.at : self.at + 1] != b"}":
                 key = self.text()
-                found[key] = self.value(depth - 1)
+                result[key] = self.value(depth - 1)
             self.at += 1
-            return found
+            return result
         if kind != b"[":
             raise self.wrong("no value, where one belongs")
         typed = self.take(1)
@@ -422,9 +422,9 @@ class _Reader:
 
     def array(self, dtype: np.dtype[Any]) -> Any:
         count = self.count()
-        found = np.frombuffer(self.take(count * dtype.itemsize), dtype)
+        result = np.frombuffer(self.take(count * dtype.itemsize), dtype)
         self.spend(count + 2 * _ALONE)  # three times the work of a lone number
-        return found.astype(dtype.newbyteorder("="))
+        return result.astype(dtype.newbyteorder("="))
 
 
 _NOT_XGBOOSTS = {

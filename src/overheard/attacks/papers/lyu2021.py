@@ -131,21 +131,21 @@ def matching(view: View) -> Matching:
     return Matching(view, LayeredNetwork(recipe.model, recipe.loss), labels, *numbers)
 
 
-def cosine_distance(problem: Matching, found: Rows, rounds: Tensor) -> Tensor:
+def cosine_distance(problem: Matching, result: Rows, rounds: Tensor) -> Tensor:
     """One minus the mean over epochs of equation (1), the cosine of virtual and heard gradient."""
     import torch
 
-    virtual = problem.virtual(rounds, *found)
+    virtual = problem.virtual(rounds, *result)
     cosines = torch.nn.functional.cosine_similarity(virtual, problem.observed[rounds], dim=1)
     return 1 - cosines.mean()
 
 
-def squared_distance(problem: Matching, found: Rows, rounds: Tensor) -> Tensor:
+def squared_distance(problem: Matching, result: Rows, rounds: Tensor) -> Tensor:
     """Zhu et al. 2019: the squared distance of virtual and heard gradients, summed over epochs and
     relative to the squared length of those heard."""
     observed = problem.observed[rounds]
     size = (observed**2).sum().clamp_min(np.finfo(float).tiny)
-    return ((problem.virtual(rounds, *found) - observed) ** 2).sum() / size
+    return ((problem.virtual(rounds, *result) - observed) ** 2).sum() / size
 
 
 def search(
@@ -169,10 +169,10 @@ def search(
     def closure() -> Tensor:
         nonlocal best, least
         update.zero_grad()
-        found = tuple(relax(x) for x in free)
-        objective = distance(problem, found, chosen)
+        result = tuple(relax(x) for x in free)
+        objective = distance(problem, result, chosen)
         if float(objective.detach()) < least:
-            best, least = tuple(x.detach() for x in found), float(objective.detach())
+            best, least = tuple(x.detach() for x in result), float(objective.detach())
         objective.backward()  # type: ignore[no-untyped-call]
         return objective
 
@@ -193,7 +193,7 @@ def nearest_value(shares: Array, values: tuple[Value, ...]) -> NDArray[np.int64]
 
 
 def reconstruct(
-    problem: Matching, options: Choices, found: list[Rows], distance: Distance, expected: bool
+    problem: Matching, options: Choices, result: list[Rows], distance: Distance, expected: bool
 ) -> AttributeValues:
     """Line 13: of what was found for several choices of rounds the best, read as a value for every
     record, and as a class where these were searched too.
@@ -206,7 +206,7 @@ def reconstruct(
 
     rounds = torch.from_numpy(np.unique(np.concatenate(options)))
     with torch.no_grad():
-        tried = [(float(distance(problem, one, rounds)), one) for one in found]
+        tried = [(float(distance(problem, one, rounds)), one) for one in result]
     objective, best = min(tried, key=lambda one: one[0])
     values, labels = problem.view.know(AttributeDomain).values, None
     if len(best) > 1:
@@ -294,12 +294,12 @@ class CosMatching(AttributeSearch):
 
         start = start_of(problem, rng, self.label_prior_known)
         adam = partial(torch.optim.Adam, lr=self.rate)
-        found = [
+        result = [
             search(problem, rounds, start, partial(softmax, gamma), cosine_distance, adam, steps)
             for rounds in options
             for gamma in self.temperatures
         ]
-        return reconstruct(problem, options, found, cosine_distance, self.expected)
+        return reconstruct(problem, options, result, cosine_distance, self.expected)
 
 
 # --- section 3.3: membership ---------------------------------------------------------------------
@@ -461,8 +461,8 @@ class L2Lbfgs(AttributeSearch):
             tolerance_change=1e-14,
         )
         options = grid(len(problem.thetas), self.last, self.step)
-        found = [search(problem, r, start, shares, squared_distance, lbfgs) for r in options]
-        return reconstruct(problem, options, found, squared_distance, self.expected)
+        result = [search(problem, r, start, shares, squared_distance, lbfgs) for r in options]
+        return reconstruct(problem, options, result, squared_distance, self.expected)
 
 
 @dataclass(frozen=True)

@@ -213,19 +213,19 @@ class Statistics(Program):
     def equations(self, observed: Sequence[Exchange], candidates: Candidates) -> SubsetSums:
         """Of every table of every release; which of them a round holds may differ."""
         made = {table: self._terms(table, candidates) for table in self.settings.tables}
-        found = [
+        result = [
             self._equations(one, place, table, *made[table])
             for one in observed
             for place, table in enumerate(self.settings.tables)
             if not {f"{place}.counts", f"{place}.numbers"}.isdisjoint(one.returned)
         ]
-        if not found:
+        if not result:
             have = sorted({name for one in observed for name in one.returned})
             raise FixRecording(
                 f"no table of the program is among the arrays {short(have)}; it comes from another "
                 "program, or the description (its wire_names?) is wrong"
             )
-        return joined(found)
+        return joined(result)
 
     def _cells(self, table: Table, records: Records) -> NDArray[np.int64]:
         """The cell that each record falls into."""

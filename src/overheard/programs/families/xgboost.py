@@ -150,13 +150,13 @@ class Trees(Program):
         """With the whole model that each round began with; refused unless every model can be read.
         FLARE's bagging sends only what is new, a list of the models that all clients returned
         before (arrays ``name.0``, ``name.1``)."""
-        whole, found = b"", []
+        whole, result = b"", []
         for one in super().assembled(observed):
             new = [a.tobytes() for n, a in one.sent.items() if _NUMBERED.search(n)]
             whole = _joined(whole, new, one.number) if new else b""
-            found.append(replace(one, sent=_message(whole)) if new else one)
-        read_exchanges(found)
-        return tuple(found)
+            result.append(replace(one, sent=_message(whole)) if new else one)
+        read_exchanges(result)
+        return tuple(result)
 
     def own(self, observed: Sequence[Exchange]) -> Message:
         """Its own trees (bagging), or the model that it passed on."""
@@ -202,16 +202,16 @@ def read_exchanges(observed: Sequence[Exchange]) -> Models:
     out."""
     sent = [model_bytes(one.sent, one.number) for one in observed]
     models = read_growing(sent, "the model sent in round")
-    found = []
+    result = []
     for one, model in zip(observed, models, strict=True):
         raw = model_bytes(one.returned, one.number)
         if raw:
             back = read_model(raw, f"the model returned in round {one.number}")
             if model is not None and model.groups != back.groups:
                 raise FixRecording(f"round {one.number}: trees of other classes than the model's")
-            found.append((model, back))
-    check_visits(found, 0)
-    return found
+            result.append((model, back))
+    check_visits(result, 0)
+    return result
 
 
 def model_bytes(message: Message, number: int) -> bytes:
@@ -466,23 +466,23 @@ OBJECTIVES = {
 
 def objective_of(model: Booster) -> Objective:
     """The model's objective, if its gradients are known here."""
-    found = OBJECTIVES.get(model.objective)
-    if found is None:
+    result = OBJECTIVES.get(model.objective)
+    if result is None:
         raise ChooseAnotherAttack(
             f"the trees were grown for {model.objective[:60]!r}; known are {', '.join(OBJECTIVES)}"
         )
-    return found
+    return result
 
 
 def start_margin(model: Booster) -> Floats:
     """The margin (groups,) before any tree."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Any = objective_of(model).start(model.base_score)
-    if not np.isfinite(found).all():
+        result: Any = objective_of(model).start(model.base_score)
+    if not np.isfinite(result).all():
         raise ChooseAnotherAttack(
             f"base_score {model.base_score.tolist()} has no margin under {model.objective}"
         )
-    return np.asarray(found, dtype=np.float32)
+    return np.asarray(result, dtype=np.float32)
 
 
 PROGRAM = Trees
