@@ -76,7 +76,7 @@ def test_from_a_table_to_a_decision(own: Any) -> None:
     assert text.startswith("# REFUSE: An eavesdropper")
     commands = list(printed(text))
     assert {words[0] for words in commands} == {"audit", "sweep"}
-    shutil.copytree(own.path / "mein haus-run/wire", own.path / "von anderswo/wire")
+    shutil.copytree(own.path / "mein haus-run/messages", own.path / "von anderswo/messages")
     for refused in (["init", "mein haus-run"], ["audit", "von anderswo", "--out", "x"]):
         commands += printed(own.overheard(*refused).stderr)
     assert len({words[0] for words in commands}) == 3

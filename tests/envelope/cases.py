@@ -175,7 +175,7 @@ rand = partial(Case, "real people", attacks=DECODE, config=RAND, seeds=3)
 
 CASES: dict[str, Case] = {
     "linear": linear(ATTRIBUTE, training={"rounds": 8}, quick=True),
-    "linear, wide numbers": linear(training={"wire": "float64"}),
+    "linear, wide numbers": linear(training={"precision": "float64"}),
     "linear, gradients": linear(ATTRIBUTE, training=SGD, quick=True),
     "linear, epochs": linear(ATTRIBUTE, training=EPOCHS, quick=True),
     "linear, batches": linear(ATTRIBUTE, training=BATCHES),
@@ -192,7 +192,7 @@ CASES: dict[str, Case] = {
     "network": network(ATTRIBUTE, quick=True),
     "network, tanh": case("network", {**MLP, "activation": "tanh"}, quick=True),
     "network, gradients": network(("max_entropy", "partial_decode"), training=SGD),
-    "network, wide numbers": network(training={"wire": "float64"}),
+    "network, wide numbers": network(training={"precision": "float64"}),
     "network, epochs": network(training=EPOCHS, quick=True),
     "network, batches": network(training=BATCHES, seeds=3, quick=True),
     "network, batches and epochs": network(training={**BATCHES, **EPOCHS}),

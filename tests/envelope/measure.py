@@ -65,8 +65,8 @@ def made(case: Case, seed: int, path: Path) -> overheard.Recording:
     run = overheard.simulate(overheard.plan(config, case.dataset(seed)), path)
     if case.told is not None:
         observed, run = run, made(case.told, seed, path.with_name("told")).path
-        shutil.rmtree(run / "wire")
-        shutil.copytree(observed / "wire", run / "wire")
+        shutil.rmtree(run / "messages")
+        shutil.copytree(observed / "messages", run / "messages")
     return overheard.Recording.open(run)
 
 
@@ -74,7 +74,7 @@ def summary(recording: overheard.Recording) -> list[float]:
     """Of the arrays that were sent and returned: how many numbers of which kinds there are, their
     length, and what they come to with random signs, in units of that length. The same on every
     processor but for rounding, of which linear algebra has its own on each."""
-    files = sorted((recording.path / "wire").glob("*.safetensors"))
+    files = sorted((recording.path / "messages").glob("*.safetensors"))
     arrays = [a for file in files for _, a in sorted(load_file(file).items())]
     kinds = zlib.crc32(" ".join(f"{a.dtype} {a.shape}" for a in arrays).encode())
     numbers = np.concatenate([np.ravel(a).astype(np.float64) for a in arrays])

@@ -1,4 +1,4 @@
-"""Defences in a chain, in a config, and on the wire."""
+"""Defences in a chain, in a config, and in a message."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_noise_in_units_of_no_clip_norm_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("training", [{}, {"algorithm": "fedsgd"}, {"wire": "float64"}])
+@pytest.mark.parametrize("training", [{}, {"algorithm": "fedsgd"}, {"precision": "float64"}])
 def test_what_goes_over_the_wire_is_defended(
     people: Path, settings_for: Settings, tmp_path: Path, training: dict[str, Any]
 ) -> None:

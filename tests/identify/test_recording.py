@@ -29,7 +29,7 @@ GIVEN = ["--data", "people.csv", "--client", "at", "--target", "y", "--secret", 
 @pytest.fixture
 def bare(workplace: Any) -> Any:
     """The messages of the recording, without what describes them."""
-    shutil.copytree(workplace.path / "run" / "wire", workplace.path / "bare" / "wire")
+    shutil.copytree(workplace.path / "run" / "messages", workplace.path / "bare" / "messages")
     return workplace
 
 

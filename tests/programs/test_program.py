@@ -119,13 +119,13 @@ def test_a_layout_of_its_own_is_for_releases_only(tmp_path):
     arrays = {"w": np.zeros(2)}
     with Recorder(tmp_path / "run", "release", {}) as recorder:
         recorder.round(0, arrays, {"a": {"other": np.zeros(1)}})
-    index = tmp_path / "run" / "wire" / "index.jsonl"
+    index = tmp_path / "run" / "messages" / "index.jsonl"
     lines = attempting.lines_of(index)
     for wrong in ([["other", "F64", [300]]], [["other", "F64"]], "x", [["other", "F64", [1]]] * 2):
         broken = json.loads(json.dumps(lines[1]))
         broken["messages"][1][2] = wrong
         with pytest.raises(FixRecording, match="round 0 is not valid"):
-            parse_round(tmp_path / "run" / "wire", broken)
+            parse_round(tmp_path / "run" / "messages", broken)
     lines[0]["payload"] = "model"
     attempting.forge(index, lines)
     with pytest.raises(FixRecording, match="only releases of programs may"):
@@ -147,7 +147,7 @@ SETTINGS = {"name": "newton"}
         {"settings": {**SETTINGS, "ridge": -1}},
         {"settings": SETTINGS, "encoding": {"blocks": []}, "target": {"column": "y"}},
         {"settings": SETTINGS, "encoding": {"blocks": "x"}, "target": {"column": "y"}},
-        {"settings": {**SETTINGS, "wire": "pickle"}, "encoding": {"blocks": []}, "target": {}},
+        {"settings": {**SETTINGS, "releases": "pickle"}, "encoding": {"blocks": []}, "target": {}},
         {"settings": {**SETTINGS, "factory": "os:system"}},
     ],
 )

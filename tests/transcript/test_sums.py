@@ -166,7 +166,7 @@ def test_what_is_wrong_with_a_round_of_sums_is_refused(tmp_path: Path) -> None:
 )
 def test_a_forged_round_of_sums_is_refused(tmp_path: Path, forge: Any, change: Any) -> None:
     aggregated(tmp_path / "run")
-    forge(tmp_path / "run" / "wire", lambda lines: change(lines[1]))
+    forge(tmp_path / "run" / "messages", lambda lines: change(lines[1]))
     with pytest.raises(FixRecording, match="the line of round 0 is not valid"):
         Recording.open(tmp_path / "run")
 

@@ -145,7 +145,7 @@ def adversary_of(view: View, least_auxiliary: int = 50) -> Adversary:
 
 def known_records(recipe: Recipe, known: AuxiliaryData | TargetRecord) -> Known:
     """Records as the model sees them, in the precision of the messages."""
-    inputs = encode(recipe.encoding, known.records).astype(recipe.wire)
+    inputs = encode(recipe.encoding, known.records).astype(recipe.precision)
     return Known(inputs, recipe.target.encode_values(known.labels))
 
 

@@ -193,7 +193,7 @@ def finish(work: Path, name: str, result: str) -> Path:
 def fingerprint(recording: Recording) -> str:
     """A digest of a recording, by its indexes: they hold the digests of everything else."""
     total = hashlib.sha256()
-    for folder in (recording.path / "wire", recording.side_folder, recording.beside / "truth"):
+    for folder in (recording.path / "messages", recording.side_folder, recording.beside / "truth"):
         index = folder / INDEX
         raw = index.read_bytes() if index.is_file() else b"none"
         total.update(hashlib.sha256(raw).digest())

@@ -6,8 +6,8 @@ message it returned must be the replay, to rounding. Where mini-batches come in 
 noise was added, several replays show how far they are from each other, and the messages must be as
 close to them. Under secure aggregation the sum is replayed, of one set of clients whose records are
 all known. Clients that train no network answer again by their program (`repeated`): without
-chance there is one answer, to rounding; what draws at random is not checked, and says so. This is
-evaluation, not an attack: it needs the secret records.
+randomness there is one answer, to rounding; what draws at random is not checked, and says so. This
+is evaluation, not an attack: it needs the secret records.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ROUNDS, REPLAYS, AGAIN = 8, 16, 64
 """Rounds of each client, evenly spread, replays of each, and replays of a client that is farther
 from these than any of them from the others: one of seventeen is, by chance."""
 FALSE = 1e-3
-"""Chance that an audit calls any client strange that trained as declared, if readings were
+"""Probability that an audit calls any client strange that trained as declared, if readings were
 Gaussian; they are not quite: ``experiments/robustness/misdeclared.py`` counts how often it does."""
 MOST_NUMBERS = 1 << 26
 """Numbers that the replays of a round may hold."""
@@ -135,7 +135,7 @@ def _trained(
         observed = [e for e in sums if set(e.participants or ()) == set(who)]
     if silent := [c for c in who if c not in truth]:
         raise FixRecording(
-            f"its update is heard in a sum only, and truth/ has no records of {silent[0]}"
+            f"its update is observed in a sum only, and truth/ has no records of {silent[0]}"
         )
     rounds = _affordable(recipe, sum(len(truth[c]) for c in who), len(observed), work)
     some = replace(recording, rounds=tuple(observed[r] for r in spread(len(observed), rounds)))
@@ -162,7 +162,7 @@ def _affordable(recipe: Recipe, records: int, rounds: int, work: float) -> int:
 
 
 def _summed(recording: Recording, recipe: Recipe) -> Messages:
-    """What was heard of all clients, as if one client had sent it."""
+    """What was observed of all clients, as if one client had sent it."""
     names = [name for name, _ in recipe.model.layout()]
     observed = [
         (entry.number, *(np.concatenate([a[n].ravel() for n in names]) for a in (sent, total)))
@@ -221,7 +221,7 @@ def unrepeatable(recipe: Recipe, defence: AppliedDefence) -> str:
     if other:
         return f"the defence {', '.join(other)} changes updates in a way that is not repeated here"
     if sparse and (defence.noise_sd or not certain(recipe)):
-        return f"which coordinates {', '.join(sparse)} sends depends on chance here"
+        return f"which coordinates {', '.join(sparse)} sends is random here"
     return ""
 
 
@@ -233,7 +233,7 @@ def certain(recipe: Recipe) -> bool:
 
 @dataclass(frozen=True)
 class Training:
-    """Clients that train as declared and are heard as one, of whom there mostly is one: of each its
+    """Clients that train as declared and are observed as one, mostly a single one: of each its
     records, as the model sees them; and the defence."""
 
     recipe: Recipe
@@ -288,27 +288,27 @@ def compared(
     link: Messages, training: Training, client: str, level: float, rng: np.random.Generator
 ) -> Replay:
     """The messages of a link beside replays of them."""
-    wire, numbers = training.recipe.wire, tuple(link.rounds.tolist())
+    precision, numbers = training.recipe.precision, tuple(link.rounds.tolist())
     messages = list(zip(link.updates(), rounding(link), strict=True))
     if training.certain:
         outcomes = []
         for row, (update, rounded) in enumerate(messages):
-            said = update != 0 if training.defence.having("sparse") else slice(None)
+            nonzero = update != 0 if training.defence.having("sparse") else slice(None)
             exact, plain = (
-                training.updates(link.sent[row].astype(kind), 1, rng)[0][said]
-                for kind in ("float64", wire)
+                training.updates(link.sent[row].astype(kind), 1, rng)[0][nonzero]
+                for kind in ("float64", precision)
             )
-            sd = np.hypot(rounded[said], exact - plain)
-            outcomes.append(exactly(update[said], exact, sd, row))
+            sd = np.hypot(rounded[nonzero], exact - plain)
+            outcomes.append(exactly(update[nonzero], exact, sd, row))
         return max(outcomes, key=lambda o: (o.strange, o.off)).line(client, numbers)
 
     def again(row: int, times: int) -> Array:
-        return training.updates(link.sent[row].astype(wire), times, rng)
+        return training.updates(link.sent[row].astype(precision), times, rng)
 
     full = training.full_batch()
 
     def whole(row: int) -> Array | None:
-        sent = link.sent[row].astype(wire)
+        sent = link.sent[row].astype(precision)
         return full.updates(sent, 1, np.random.default_rng(0))[0] if full else None
 
     return by_chance(messages, again, level, whole).line(client, numbers)
@@ -323,15 +323,15 @@ def by_chance(
     """Updates (P,), each with the sd of its rounding, beside as many replays of each as asked for;
     more are where the first leave a doubt. ``whole``: what a full batch leads to in their place."""
     for times in (REPLAYS, AGAIN):
-        chance = Chance(times, len(messages[0][0]))
+        test = ReplayTest(times, len(messages[0][0]))
         for row, (update, rounded) in enumerate(messages):
             many = again(row, times)
             if not np.isfinite(many).all():
-                return Outcome(True, chance.rounds, np.inf)
-            chance.add(update, many, rounded, whole(row))
-        if not chance.farthest():
+                return Outcome(True, test.rounds, np.inf)
+            test.add(update, many, rounded, whole(row))
+        if not test.farthest():
             break
-    return chance.outcome(level)
+    return test.outcome(level)
 
 
 # ---------------------------- is a message as far from replays as they are from each other?
@@ -346,7 +346,7 @@ SHRUNK = 0.1
 
 @dataclass(frozen=True)
 class Outcome:
-    """A client's messages beside their replays. ``strange``: farther than chance and rounding
+    """A client's messages beside their replays. ``strange``: farther than randomness and rounding
     explain. Of the round that tells most (``row``), in parts of its update's length: ``off``, how
     far the message is from the mean replay, and ``by_chance``, how far the farthest replay is from
     the others (0 where nothing is random). ``longer``: how much longer than the replays all
@@ -386,8 +386,8 @@ def exactly(update: Array, replay: Array, rounded: Array, row: int = 0) -> Outco
     return Outcome(bool(off > explained), row, float(off / length))
 
 
-class Chance:
-    """Messages beside replays that differ by chance, round after round.
+class ReplayTest:
+    """Messages beside replays that differ at random, round after round.
 
     Five readings of a client. Three in units of each coordinate's spread among the replays: how far
     its messages are from the mean replays; how much longer they are along these, which a learning
@@ -447,7 +447,7 @@ class Chance:
         """(1 + R, 5): of the message, then of each replay."""
         far = np.sqrt(self.squares / self.rounds).clip(TINY)
         mean = np.sqrt((self.moved**2 / self.variance.clip(TINY)).mean(axis=1)).clip(TINY)
-        # its logarithm, as chance may bring one of few messages close to any direction
+        # its logarithm, as randomness may bring one of few messages close to any direction
         close = -np.log(np.maximum(self.turned / self.rounds, TINY))
         alike = np.log(mean / far) * bool(self.rounds > 1 and self.turned.any())
         return np.stack([far, np.abs(self.longer), mean, close, alike], axis=1)
@@ -476,7 +476,7 @@ class Chance:
         return np.asarray((own > most) & (np.array(matters)[[0, 1, 2, 3, 2]] > CLOSE))
 
     def outcome(self, level: float) -> Outcome:
-        """The round that tells most is the one that leaves least to chance."""
+        """The round that tells most is the one that is least random."""
         by_chance, off, row = min((*offs, row) for row, offs in enumerate(self.offs))
         strange, longer, readings = self.exceeded(level), self.longer, self.readings()
         # where noise drowns the mean replay, replays are as much shorter along it as messages are

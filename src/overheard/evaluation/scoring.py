@@ -88,7 +88,7 @@ class Posterior:
 
 
 def overconfident(found: Posterior) -> str:
-    """In words, by how much an attack is surer than right; empty where that may be chance.
+    """In words, by how much an attack is surer than right; empty where that may be random.
 
     More than 5 points, and beyond three standard errors of what it claims or of what it got.
     """
@@ -391,12 +391,12 @@ def over_clients(everybody: Sequence[Scored], free: Sequence[ByClient] = ()) -> 
         gains = [m.finding.evidence for m in members]
         whole = [gain for gain in gains if gain is not None]
         made["evidence"] = sum(whole) if len(whole) == len(gains) else None
-        # of many chances the binomial of their mean has the longest tail (Hoeffding 1956)
-        chances = [max(m.finding.majority or 0.0, m.finding.imputation or 0.0) for m in members]
-        chance = float(np.average(chances, weights=sizes))
+        # of many probabilities the binomial of their mean has the longest tail (Hoeffding 1956)
+        shares = [max(m.finding.majority or 0.0, m.finding.imputation or 0.0) for m in members]
+        share = float(np.average(shares, weights=sizes))
         bits = pooled_evidence(gains) if whole or contradicted else None
         if metric.hits:
-            made["p_value"] = share_p_value(int(units.sum()), len(units), chance, bits)
+            made["p_value"] = share_p_value(int(units.sum()), len(units), share, bits)
     else:
         made["lift"] = None if by_imputation is None else metric.gain(value, made["imputation"])
         clients = [m.finding.client for m in members]

@@ -116,7 +116,7 @@ def _alone(run: Path, ready: Plan, client: str) -> DryRun:
     those of stand-ins knows the client's."""
     recording, folder = Recording.open(run), run.with_name("side")
     own = replace(ready, clients={client: ready.clients[client]}, properties=None)
-    header = SideHeader(wire=recording.digest, names={}, about={"clients": [client]})
+    header = SideHeader(messages=recording.digest, names={}, about={"clients": [client]})
     with SideWriter(folder, header) as writer:
         write_knowledge(writer, own)
         if claims := chain(*ready.config.defence).claims:

@@ -145,8 +145,8 @@ class Settings(Spec):
     """A config's ``[model]`` of a family; ``name`` is the family's."""
 
     name: str
-    wire_names: dict[str, str] = {}
-    """Of recorded messages: our names of the arrays to theirs. Example: `wire_names = {
+    sent_names: dict[str, str] = {}
+    """Of recorded messages: our names of the arrays to theirs. Example: `sent_names = {
     "gradient" = "grad" }`"""
 
     def code(self) -> tuple[str, ...]:
@@ -290,7 +290,7 @@ class Program(Spec):
 
     def assembled(self, observed: Sequence[Exchange]) -> tuple[Exchange, ...]:
         """Recorded exchanges as the program has them, by our names of the arrays."""
-        ours = {theirs: name for name, theirs in self.settings.wire_names.items()}
+        ours = {theirs: name for name, theirs in self.settings.sent_names.items()}
         return tuple(
             replace(
                 one,

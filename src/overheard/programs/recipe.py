@@ -69,10 +69,10 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Network(Spec):
-    """What every architecture has. ``wire_names``: our name of a parameter to its name in the
+    """What every architecture has. ``sent_names``: our name of a parameter to its name in the
     messages."""
 
-    wire_names: dict[str, str] = {}
+    sent_names: dict[str, str] = {}
 
     @abstractmethod
     def own_layout(self) -> Layout:
@@ -80,7 +80,7 @@ class Network(Spec):
 
     def layout(self) -> Layout:
         """The same by their names in the messages."""
-        return tuple((self.wire_names.get(name, name), shape) for name, shape in self.own_layout())
+        return tuple((self.sent_names.get(name, name), shape) for name, shape in self.own_layout())
 
     @property
     def size(self) -> int:
@@ -123,7 +123,7 @@ class Dense(Network):
     def _distinct(self) -> Dense:
         names = [name for name, _ in self.layout()]
         if len(set(names)) < len(names):
-            raise ValueError(f"wire_names give two parameters one name: {', '.join(names)}")
+            raise ValueError(f"sent_names give two parameters one name: {', '.join(names)}")
         return self
 
     @property
@@ -356,7 +356,7 @@ class Recipe(LocalUpdate):
     encoding: Encoding
     target: Target
     private: PrivateSteps | None = None
-    wire: Literal["float32", "float64"] = "float32"
+    precision: Literal["float32", "float64"] = "float32"
     own: dict[str, Encoding] = {}
     """Clients' own encodings, where each scaled and coded its records by itself."""
 

@@ -428,7 +428,7 @@ class _Reader:
 
 
 _NOT_XGBOOSTS = {
-    "name", "wire_names", "aggregation", "local_rounds", "wire", "leaf_step",
+    "name", "sent_names", "aggregation", "local_rounds", "releases", "leaf_step",
 }  # fmt: skip
 
 
@@ -468,7 +468,7 @@ class TreeSettings(Settings):
     """XGBoost's: trees of a boosting round."""
     local_rounds: int = Field(default=1, ge=1, le=1000)
     """Boosting rounds of a client and message."""
-    wire: Literal["everything", "values"] = "everything"
+    releases: Literal["everything", "values"] = "everything"
     """A defence: "values" sends the leaves' values and drops every other sum (weights of inner
     nodes, Hessians, gains), which no prediction needs."""
     leaf_step: float = Field(default=0.0, ge=0, le=100)
@@ -476,10 +476,10 @@ class TreeSettings(Settings):
 
     @model_validator(mode="after")
     def _rounded_alone(self) -> Self:
-        if self.leaf_step and self.wire != "values":
+        if self.leaf_step and self.releases != "values":
             raise ValueError(
                 "leaf_step rounds the values of leaves, and the other sums tell them exactly: set "
-                'wire to "values"'
+                'releases to "values"'
             )
         return self
 
@@ -519,7 +519,7 @@ def grow(
         last = booster.num_boosted_rounds()
         booster = booster[last - settings.local_rounds : last]
     raw = bytes(booster.save_raw("json"))
-    return raw if settings.wire == "everything" else _values_only(raw, settings.leaf_step)
+    return raw if settings.releases == "everything" else _values_only(raw, settings.leaf_step)
 
 
 def _values_only(raw: bytes, step: float) -> bytes:

@@ -25,7 +25,7 @@ from overheard.federation.simulate import client_shards, trained_on
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import OneHot, Records
 from overheard.programs.trusted import granted, trust
-from overheard.recorders.template import recorded_model, undescribed, wire_layout
+from overheard.recorders.template import recorded_model, sent_layout, undescribed
 from overheard.transcript.kind import write
 from overheard.transcript.messages import releases_arrays
 from overheard.transcript.store import Recording, SideHeader, SideWriter
@@ -68,9 +68,9 @@ def describe(
         ready = replace(ready, properties=found)
     if not names:
         ready = replace(ready, clients={}, attributes={})
-    elif description.audit.strangers:
+    elif description.audit.non_members:
         among = _only(dataset, set(names.values()))
-        ready = replace(ready, strangers=_strangers(description, among, ready))
+        ready = replace(ready, non_members=_non_members(description, among, ready))
     about = {
         **{key: value for key, value in recording.about.items() if key != "seed"},
         "data": dataset.name,
@@ -82,7 +82,7 @@ def describe(
     if others := description.audit.also_fits:
         remarks = (*remarks, f"These descriptions fit as well: {'; '.join(others)}.")
     with SideWriter(
-        Path(out), SideHeader(wire=recording.digest, names=names, about=about)
+        Path(out), SideHeader(messages=recording.digest, names=names, about=about)
     ) as writer:
         write_knowledge(writer, ready)
         if (seed := recording.seed) is not None:
@@ -109,16 +109,16 @@ def settled(
     if not isinstance(asked, NetworkSettings):
         return names, plan(description, shared)
     ready = plan(
-        description, shared, lambda *how: recorded_model(asked, wire_layout(recording), *how)
+        description, shared, lambda *how: recorded_model(asked, sent_layout(recording), *how)
     )
-    wires = {dtype for name, dtype, _ in layout if name not in ready.recipe.model.idle}
-    if not wires <= {"F16", "F32", "F64"}:
+    types = {dtype for name, dtype, _ in layout if name not in ready.recipe.model.idle}
+    if not types <= {"F16", "F32", "F64"}:
         raise FixConfig(
-            f"the messages hold arrays of {', '.join(sorted(wires))}; only float16, float32 "
+            f"the messages hold arrays of {', '.join(sorted(types))}; only float16, float32 "
             "and float64 models (and bfloat16, which is recorded as float32) can be audited"
         )
-    wire = "float64" if wires == {"F64"} else "float32"
-    return names, replace(ready, program=ready.recipe.model_copy(update={"wire": wire}))
+    precision = "float64" if types == {"F64"} else "float32"
+    return names, replace(ready, program=ready.recipe.model_copy(update={"precision": precision}))
 
 
 def _who_trained(
@@ -137,21 +137,21 @@ def _who_trained(
     return {}, dataset
 
 
-def _strangers(description: Federation, dataset: Dataset, ready: Plan) -> Records:
+def _non_members(description: Federation, dataset: Dataset, ready: Plan) -> Records:
     """People who are no client's, and whom what is public tells from everybody."""
     held = description.data.held_out
     columns = tuple(next(iter(ready.clients.values())).columns)
-    if description.audit.strangers != HELD_OUT:
-        found = _table(description, description.audit.strangers, columns)
+    if description.audit.non_members != HELD_OUT:
+        found = _table(description, description.audit.non_members, columns)
     elif held is None:
-        raise FixConfig('audit.strangers = "held out", but data.held_out does not say who that is')
+        raise FixConfig('audit.non_members = "held out", but data.held_out does not say who it is')
     else:
         found = dataset.tested(held).only(columns)
     alone = [c for c, domain in ready.attributes.items() if not domain.parts]
     left = apart(found, ready.clients.values(), alone)
     if not len(left):
         raise FixConfig(
-            f"audit.strangers: each of the {len(found)} agrees with somebody else in everything "
+            f"audit.non_members: each of the {len(found)} agrees with somebody else in everything "
             "public; name a table of other people"
         )
     return left

@@ -1,7 +1,7 @@
 """Recording an NVIDIA FLARE job with a widget of its server.
 
 The widget hears each task's data after the server's filters and each result before them: what is
-on the wire. It records training tasks of the FedAvg controller and of others that exchange
+in a message. It records training tasks of the FedAvg controller and of others that exchange
 weights in the same way, and notes what is sent beside them: FedAvg's broadcasts tell every site the
 weight of every other one. With ``payload="release"`` it records the messages of a program that
 trains no network: gradient and Hessian of FLARE's logistic regression by Newton's method, the
@@ -98,7 +98,7 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         weight = message.get_meta_prop(FLMetaKey.NUM_STEPS_CURRENT_ROUND)
         count = np.nan if weight is None else float(weight)
         listener.record(sent, client, returned, count)
-        for name, value in _told(message.meta).items():
+        for name, value in _metrics(message.meta).items():
             recorder.clear(name, client, value)
 
 
@@ -153,7 +153,7 @@ def _arrays(data: Mapping[str, Any]) -> Arrays:
     return found or {"nothing": np.zeros(0, dtype=np.uint8)}  # the first model of trees, say
 
 
-def _told(meta: Mapping[str, Any]) -> dict[str, float | str]:
+def _metrics(meta: Mapping[str, Any]) -> dict[str, float | str]:
     """The numbers among a result's metadata, and its metrics."""
     metrics = meta.get(FLMetaKey.INITIAL_METRICS)
     both = {**meta, **(metrics if isinstance(metrics, Mapping) else {})}

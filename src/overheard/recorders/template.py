@@ -35,9 +35,9 @@ _ACTIVATIONS = ("relu", "tanh", "sigmoid")
 
 
 def write_template(run: str | Path) -> Path:
-    """Write ``audit.toml`` into the recording's folder, beside wire/; an existing one is kept."""
+    """Write ``audit.toml`` into the recording's folder; an existing one is kept."""
     recording = undescribed(Recording.open(run))
-    layout, file = wire_layout(recording), recording.path / BESIDE
+    layout, file = sent_layout(recording), recording.path / BESIDE
     network = not releases_arrays(recording.payload)
     whole, trees = (
         (resources.files(__package__) / f"{name}.toml.in").read_text("utf-8")
@@ -73,7 +73,7 @@ def undescribed(recording: Recording) -> Recording:
     return recording
 
 
-def wire_layout(recording: Recording) -> Layout:
+def sent_layout(recording: Recording) -> Layout:
     """Names and shapes of the arrays in the messages."""
     return tuple((name, tuple(shape)) for name, _, shape in recording.rounds[0].layout)
 
@@ -88,8 +88,8 @@ def recorded_model(
         sizes = {"inputs": encoding.width, "hidden": described.hidden, "outputs": outputs}
         bias = any(len(shape) == 1 for _, shape in layout)
         how = {**sizes, "activation": described.activation, "bias": bias}
-        names = described.wire_names or _in_order(Dense.model_validate(how), layout)
-        return checked(Dense, {**how, "wire_names": names}, at="model.")
+        names = described.sent_names or _in_order(Dense.model_validate(how), layout)
+        return checked(Dense, {**how, "sent_names": names}, at="model.")
     made = model_of(described.factory, layout)
     if isinstance(made, Dense):
         return made
@@ -97,7 +97,7 @@ def recorded_model(
 
     shape = described.shape or image_of(layout, encoding.width)
     module = tried(described.factory, encoding.width, outputs, shape)
-    return module.model_copy(update={name: getattr(made, name) for name in ("wire_names", "idle")})
+    return module.model_copy(update={name: getattr(made, name) for name in ("sent_names", "idle")})
 
 
 def _in_order(model: Dense, layout: Layout) -> dict[str, str]:
@@ -120,7 +120,7 @@ def _in_order(model: Dense, layout: Layout) -> dict[str, str]:
     raise FixConfig(
         f"the model described has {layout_words(wanted)}; the messages hold "
         f"{layout_words(layout)}: mend the encoding (columns, or values of a one-hot block) or "
-        "hidden, or name the arrays in model.wire_names"
+        "hidden, or name the arrays in model.sent_names"
     )
 
 
@@ -139,21 +139,21 @@ def model_of(factory: str, layout: Layout) -> Dense | Module:
         # lists without names: all of the module's state in its order, or what is trained of it
         listed = state if len(state) == len(layout) else own
         named = dict(zip(listed, theirs, strict=False)) if len(listed) == len(layout) else {}
-    wire = [named[name] for name in own if name in named]
-    if [theirs[name] for name in wire] != [shape for _, shape in parameters]:
+    sent = [named[name] for name in own if name in named]
+    if [theirs[name] for name in sent] != [shape for _, shape in parameters]:
         raise FixConfig(
             f"model.factory {factory!r} makes {layout_words(parameters)}, but the messages hold "
             f"{layout_words(layout)}: this is not the model that was trained"
         )
     plain = _dense(module, parameters)
     if plain is None:
-        idle = tuple(name for name in theirs if name not in wire)
+        idle = tuple(name for name in theirs if name not in sent)
         return Module(
             factory=factory, inputs=1, parameters=parameters, idle=idle,
-            wire_names=dict(zip(own, wire, strict=True)),
+            sent_names=dict(zip(own, sent, strict=True)),
         )  # fmt: skip
-    names = {ours: name for (ours, _), name in zip(plain.layout(), wire, strict=True)}
-    return plain.model_copy(update={"wire_names": names})
+    names = {ours: name for (ours, _), name in zip(plain.layout(), sent, strict=True)}
+    return plain.model_copy(update={"sent_names": names})
 
 
 def image_of(layout: Layout, inputs: int) -> tuple[int, ...]:
@@ -227,7 +227,7 @@ def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[s
     """Descriptions that a recording may have, each in words: the program, where no network is
     trained, how texts may be coded and columns scaled, whether the label is a class, how it is
     scaled, loss and activation. ``given``: what is known."""
-    layout, data = wire_layout(recording), given["data"]
+    layout, data = sent_layout(recording), given["data"]
     training: dict[str, Any] = {"learning_rate": 1e-3}
     models: dict[str, dict[str, Any]] = {"": {}}
     scales: tuple[str, ...] = ("records", "recorded", "clients", "none")
@@ -270,7 +270,7 @@ def _programs(recording: Recording) -> Iterator[tuple[str, dict[str, Any]]]:
     if {"gradient", "hessian"} <= arrays.keys():
         names = {"coefficients": next(iter(observed[0][0]))}
         for likelihood, place in product(FAMILIES, ("first", True, False)):
-            one = {"likelihood": likelihood, "intercept": place, "wire_names": names}
+            one = {"likelihood": likelihood, "intercept": place, "sent_names": names}
             yield f"newton ({likelihood}, intercept {place})", {"name": "newton", **one}
     elif all(array.dtype == np.uint8 for array in arrays.values()):
         models = [read_model(next(iter(b.values())).tobytes(), "a model") for _, b in observed]
@@ -293,5 +293,5 @@ def _programs(recording: Recording) -> Iterator[tuple[str, dict[str, Any]]]:
                 names[f"{place}.{'numbers' if total else 'counts'}"] = name
                 if f"{name}/edges" in arrays:
                     edges[column] = arrays[f"{name}/edges"][1:-1].tolist()
-            one = {"tables": tables, "wire_names": names, "bins": edges}
+            one = {"tables": tables, "sent_names": names, "bins": edges}
             yield f"statistics of {group!r}", {"name": "statistics", "decimals": 4, **one}

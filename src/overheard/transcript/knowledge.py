@@ -5,7 +5,7 @@ is handed over. None of these types has a field for the secret itself: `PublicRe
 not contain the sensitive column at all.
 
 First what is observed: one client's `Messages`, the `Broadcast`, the `Sums` of all clients'
-answers. They are read from ``wire/``, and never written to ``side/``. Of clients that train a
+answers. They are read from ``messages/``, and never written to ``side/``. Of clients that train a
 network a message is one row of numbers, its arrays one after the other in the order of the model.
 What the clients of any other program send may differ in names and shapes, and is held as it was
 sent: arrays by name. Then what is known besides.
@@ -90,7 +90,7 @@ class ClientProgram(Knowledge):
 class Messages(Rounds):
     """What one client was sent and what it returned, one row per round in which it took part.
 
-    ``sent`` and ``returned`` are (T, P) in the precision of the wire; ``returned`` holds models,
+    ``sent`` and ``returned`` are (T, P) in the messages' precision; ``returned`` holds models,
     or gradients if ``payload`` says so. Of a program that trains no network they are (T,) messages,
     arrays by name. ``weights`` are the record counts that the client reported (NaN where it
     reported none). ``noise_sd``: noise that is known to be on every coordinate of ``returned``
@@ -422,7 +422,7 @@ class AttributePrior(Knowledge):
 @kind
 @dataclass(frozen=True)
 class CandidatePool(LabelledRecords):
-    """Records of which some are the client's and the others strangers'; ``labels`` in their order.
+    """Records of which some are the client's and the others not; ``labels`` in their order.
 
     As in `PublicRecords`, the attribute under audit is not among the columns.
     """
@@ -440,7 +440,7 @@ class AuxiliaryData(LabelledRecords):
     """
 
     name: ClassVar[str] = "auxiliary data"
-    of_strangers: ClassVar[bool] = True
+    of_others: ClassVar[bool] = True
 
     @classmethod
     def read(cls, held: Held) -> Self | None:
@@ -470,7 +470,7 @@ class TargetRecord(LabelledRecords):
 class SuspectedBehaviour(Knowledge):
     """What a dishonest client is thought to do (kerkouche2023 section 4).
 
-    ``inversion``: sends its update negated; ``ascent``: climbs the loss in place of descending;
+    ``inversion``: sends its update negated; ``ascent``: ascends the loss in place of descending;
     ``free-rider``: does not train, and returns the model as it was, or noise.
     """
 

@@ -129,7 +129,7 @@ def _named(client: object) -> str:
 
 def check_client(client: object, where: object = None) -> str:
     """A client's name, if it is one that can stand in a recording; ``where``: the file of one,
-    perhaps a stranger's, in which it stands already."""
+    perhaps a foreign one, in which it stands already."""
     try:
         return _named(client)
     except ValueError as error:
@@ -153,7 +153,7 @@ def layout_of(arrays: Arrays) -> Layout:
 
 
 def layout_for(layout: Layout, direction: str) -> Layout:
-    """The layout of a message that goes this way: totals are float64, whatever the wire carries."""
+    """The layout of a message that goes this way: totals are float64, whatever updates are."""
     return [(n, "F64", k) for n, _, k in layout] if direction == TOTAL[0] else layout
 
 
@@ -264,7 +264,7 @@ _Message = Annotated[  # nearly all are of the first form, and of the second not
 
 
 class _Line(BaseModel):
-    """A line of the index that tells of a round; a stranger may have written it."""
+    """A line of the index that tells of a round; it may be foreign."""
 
     number: Annotated[StrictInt, Field(alias="round", ge=0, le=MAX_ROUND)]
     file: StrictStr
@@ -276,7 +276,7 @@ class _Line(BaseModel):
 
 
 def parse_round(folder: Path, entry: Entry, free: bool = True) -> Round:
-    """An index line of kind ``round``, every field checked: the index may be a stranger's.
+    """An index line of kind ``round``, every field checked: the index may be foreign.
 
     ``free``: messages may have layouts of their own.
     """

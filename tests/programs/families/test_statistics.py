@@ -208,7 +208,7 @@ def test_recorded_tables_may_have_other_names_and_come_one_by_one():
     """As FLARE releases them: a histogram in one round, a sum in another, numbers without axes."""
     names = {"0.counts": "histogram/people/s", "1.numbers": "sum/people/x"}
     tables, records = [{"by": ["s"]}, {"kind": "sum", "of": "x"}], some_records()
-    made, plain = program(tables, wire_names=names), program(tables)
+    made, plain = program(tables, sent_names=names), program(tables)
     whole = plain.respond(plain.first(), records, np.random.default_rng(0))
     said = (
         {"histogram/people/s": whole["0.counts"], "count": np.array(3)},

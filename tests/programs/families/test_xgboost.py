@@ -47,7 +47,7 @@ def test_one_client_after_the_other(tmp_path):
 @pytest.mark.parametrize("step", [0.0, 0.02])
 def test_fewer_fields_on_the_wire(tmp_path, federation, step):
     """What is left is used; rounded, it tells less, and the answer is no surer than right."""
-    model = {**TREES, "wire": "values", "leaf_step": step}
+    model = {**TREES, "releases": "values", "leaf_step": step}
     made = recorded(tmp_path / "run", model, clients=2, people=80, rounds=16, participation=1.0)
     guess, whole = decoded(made), decoded(federation)
     truth = made.truth()["0"]["s"]

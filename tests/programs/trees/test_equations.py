@@ -32,8 +32,8 @@ VARIANTS = [
     {"local_rounds": 3},
     {"max_delta_step": 0.2},
     {"base_score": 0.4},
-    {"wire": "values"},
-    {"wire": "values", "leaf_step": 0.01},
+    {"releases": "values"},
+    {"releases": "values", "leaf_step": 0.01},
 ]
 
 

@@ -223,7 +223,7 @@ class Statistics(Program):
             have = sorted({name for one in observed for name in one.returned})
             raise FixRecording(
                 f"no table of the program is among the arrays {short(have)}; it comes from another "
-                "program, or the description (its wire_names?) is wrong"
+                "program, or the description (its sent_names?) is wrong"
             )
         return joined(result)
 
