@@ -189,8 +189,7 @@ class Secrets(Spec):
     """The share of each client's records that the adversary who asks about an attribute knows."""
     non_members: str = ""
     """A table of people who are no client's, or "held out": those whom the clients kept for tests.
-    Membership inference then asks who is the client's. Example: `non_members
-    = "others.csv"`"""
+    Membership inference then asks who is the client's. Example: `non_members = "others.csv"`"""
     also_fits: tuple[str, ...] = ()
     """Other descriptions, in words, that explain the messages as well; the report notes them.
     Example: `also_fits = ["adam, rate 0.01"]`"""

@@ -85,7 +85,7 @@ class Plan:
     clients: dict[str, Records]
     attributes: dict[str, AttributeDomain]
     label: tuple[Piece, ...] | None = None
-    non_members: Records | None = None
+    outsiders: Records | None = None
     auxiliary: Records | None = None
     properties: Properties | None = None
 
@@ -216,8 +216,10 @@ def _recipe(
     check("parameters", model.size, "the model", FixConfig)
     private = defence.step(len(target.classes)).private
     parts = {"model": model, "loss": loss, "encoding": encoding, "target": target, "own": own}
-    local = {name: getattr(training, name) for name in (*LocalUpdate.model_fields, "precision")}
-    recipe = checked(Recipe, {**local, **parts, "private": private})
+    local = {name: getattr(training, name) for name in LocalUpdate.model_fields}
+    recipe = checked(
+        Recipe, {**local, **parts, "private": private, "precision": training.precision}
+    )
     if recipe.proximal and not recipe.pull:
         raise FixConfig("training.proximal belongs to algorithm = 'fedprox'")
     if not recipe.plain and (recipe.sends_gradient or recipe.private is not None):
@@ -444,9 +446,9 @@ def _auxiliary(records: Records | None, label: str) -> tuple[Piece, ...]:
 
 def _pools(plan: Plan) -> Iterator[Pools]:
     """Each client's pool of candidates, for every attribute that is unknown of them."""
-    if plan.non_members is None:
+    if plan.outsiders is None:
         return
-    seed, others = plan.config.seed, plan.non_members
+    seed, others = plan.config.seed, plan.outsiders
     pools = {c: pool_of(r, others, c, seed) for c, r in plan.clients.items()}
     known = {plan.program.target.column}  # of candidates
     for column in [c for c, d in plan.attributes.items() if not d.parts and c not in known] or [""]:

@@ -70,7 +70,7 @@ def describe(
         ready = replace(ready, clients={}, attributes={})
     elif description.audit.non_members:
         among = _only(dataset, set(names.values()))
-        ready = replace(ready, non_members=_non_members(description, among, ready))
+        ready = replace(ready, outsiders=_outsiders(description, among, ready))
     about = {
         **{key: value for key, value in recording.about.items() if key != "seed"},
         "data": dataset.name,
@@ -137,14 +137,14 @@ def _who_trained(
     return {}, dataset
 
 
-def _non_members(description: Federation, dataset: Dataset, ready: Plan) -> Records:
+def _outsiders(description: Federation, dataset: Dataset, ready: Plan) -> Records:
     """People who are no client's, and whom what is public tells from everybody."""
     held = description.data.held_out
     columns = tuple(next(iter(ready.clients.values())).columns)
     if description.audit.non_members != HELD_OUT:
         found = _table(description, description.audit.non_members, columns)
     elif held is None:
-        raise FixConfig('audit.non_members = "held out", but data.held_out does not say who it is')
+        raise FixConfig('audit.non_members = "held out": data.held_out does not say who that is')
     else:
         found = dataset.tested(held).only(columns)
     alone = [c for c, domain in ready.attributes.items() if not domain.parts]
