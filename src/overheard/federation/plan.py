@@ -216,10 +216,8 @@ def _recipe(
     check("parameters", model.size, "the model", FixConfig)
     private = defence.step(len(target.classes)).private
     parts = {"model": model, "loss": loss, "encoding": encoding, "target": target, "own": own}
-    local = {name: getattr(training, name) for name in LocalUpdate.model_fields}
-    recipe = checked(
-        Recipe, {**local, **parts, "private": private, "precision": training.precision}
-    )
+    local = {name: getattr(training, name) for name in (*LocalUpdate.model_fields, "precision")}
+    recipe = checked(Recipe, {**local, **parts, "private": private})
     if recipe.proximal and not recipe.pull:
         raise FixConfig("training.proximal belongs to algorithm = 'fedprox'")
     if not recipe.plain and (recipe.sends_gradient or recipe.private is not None):
