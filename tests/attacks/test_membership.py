@@ -177,11 +177,11 @@ def test_pools_need_members_and_others_and_no_twins(pooled):
         pooled(outsiders=100)
     people = Records({"a": np.arange(4.0), "y": np.ones(4)})
     nobody = people.take(np.arange(0))
-    with pytest.raises(FixData, match="0 members and 4 strangers"):
+    with pytest.raises(FixData, match="0 members and 4 non-members"):
         pool_of(nobody, people, "c", 0)
-    with pytest.raises(FixData, match="4 members and 0 strangers"):
+    with pytest.raises(FixData, match="4 members and 0 non-members"):
         pool_of(people, nobody, "c", 0)
-    with pytest.raises(FixData, match=r"2 stranger\(s\) of the pool are among its own"):
+    with pytest.raises(FixData, match=r"2 non-member\(s\) of the pool are among its own"):
         pool_of(people, people.take(np.array([1, 2])), "c", 0)
 
 

@@ -268,7 +268,7 @@ def test_who_is_a_clients_is_asked_among_strangers_of_a_table(
     write_csv(federation / "others.csv", people(rng, sites=1, each=20))
     others = (federation / "others.csv").read_text()
     (federation / "others.csv").write_text("\n".join([others.rstrip(), *twins]) + "\n")
-    text = TOML.replace('attributes = ["s"]', 'attributes = []\nstrangers = "others.csv"')
+    text = TOML.replace('attributes = ["s"]', 'attributes = []\nnon_members = "others.csv"')
     recording = described(federation, text)
     wanted = ["candidate_decode", "coin"]
     audit = overheard.audit(recording, overheard.threat_named("server"), wanted)
@@ -289,8 +289,8 @@ def test_who_is_a_clients_is_asked_among_strangers_of_a_table(
         ('path = "people.csv"', 'path = "nowhere.csv"', "no such file"),
         ('attributes = ["s"]', 'attributes = ["t"]', "no column 't'"),
         ('attributes = ["s"]', 'attributes = [["s", "x0"]]', "'x0' is a number that is cut into"),
-        ('attributes = ["s"]', 'strangers = "held out"', "held_out does not say who"),
-        ('attributes = ["s"]', 'strangers = "people.csv"', "each of the 36 agrees with somebody"),
+        ('attributes = ["s"]', 'non_members = "held out"', "held_out does not say who"),
+        ('attributes = ["s"]', 'non_members = "people.csv"', "each of the 36 agrees with somebody"),
         ('"site 1"\n', '"site 0"\n', "two clients of the recording have one name"),
     ],
 )

@@ -549,14 +549,17 @@ def _first_layer(client: Client) -> Posterior:
     equations are used (decoders.md section 4: 20,000 records, 1.5 million parameters)."""
     recipe, candidates = client.recipe, client.encoded
     (theta,), (update,), (noise,) = _observed(client, 1)
-    at = _at(recipe, theta, candidates, update)
-    first = at.base.layers[0]
+    base, *others = (
+        GradientRows(client_rows(recipe, theta, x, y).layers[:1])
+        for x, y in zip(candidates.inputs, candidates.labels, strict=True)
+    )
+    first = base.layers[0]
     assert isinstance(first, Outer)
-    residual: Array = first.block(at.residual[: first.width]).astype(np.float64)
+    residual: Array = first.block(update[: first.width] - base.total()).astype(np.float64)
     sd = float(np.sqrt(np.mean(noise[: first.width] ** 2)))
     features, biases = [], np.arange(recipe.model.inputs, residual.shape[1])
-    for one in at.others:
-        layer: Any = one.layers[0]  # a dense one
+    for one in others:
+        layer: Any = one.since(base).layers[0]
         parts = [Part(part.errors, part.inputs, own) for part, own in layer.parts]
         ones = np.ones((candidates.records, len(biases)))
         features.append((*parts, Part(parts[0].errors, ones, biases)))

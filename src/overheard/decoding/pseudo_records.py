@@ -291,7 +291,8 @@ def _combinations(sent: Array, smooth: Array, equations: int) -> Array:
     count = int(np.clip(equations // size, 8, 24))
     low = smooth[:, : max(count - size, count // 2)]
     left, s, _ = np.linalg.svd(sent - low @ (low.T @ sent), full_matrices=False)
-    used = min(count - low.shape[1], int(np.sum(s > 1e-12 * max(s[0], 1e-300))))
+    # where there are few rounds the trend is all of it, and the residual of the models is rounding
+    used = min(count - low.shape[1], int(np.sum(s > 1e-12 * np.linalg.norm(sent))))
     return np.concatenate([low, left[:, :used]], 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from math import inf
@@ -132,8 +132,8 @@ def chosen_attacks(attacks: Iterable[str | Attack]) -> list[Attack]:
 
 
 def _parts(asked: Asked) -> list[Part]:
-    """The attacks on every target and client that they are about, slow searches last, and then the
-    replay of every client."""
+    """The attacks on every target and client that they are about, slow searches last and each by
+    itself, and then the replay of every client."""
     recording, attacking = asked.recording, by_question(asked.attacks)
     whom = {t: (EVERYBODY,) if t.asked.together else asked.clients for t in asked.targets}
     steps = [(t, c) for t in asked.targets for c in whom[t]]
@@ -143,9 +143,10 @@ def _parts(asked: Asked) -> list[Part]:
     for slow in (False, True):
         for target, client in steps:
             these = [a for a in attacking.get(target.question, ()) if is_slow(a) == slow]
-            if these:
-                name = f"{target.key} of {client or ALL_CLIENTS}"
-                parts.append(Part(name, partial(_attacked, target, client, these)))
+            name = f"{target.key} of {client or ALL_CLIENTS}"
+            for some in [[one] for one in these] if slow else [these] * bool(these):
+                key = ("outcome", target.key, client, *map(asked.key_of, some))
+                parts.append(Part(name, partial(_attacked, target, client, some), key))
     if any(not t.asked.together for t in asked.targets):
         replay = "replay of"
         parts += [Part(f"{replay} {c}", partial(_replay, c), (replay, c)) for c in asked.clients]
@@ -159,13 +160,10 @@ def _replay(client: str, asked: Asked) -> list[Replay]:
 
 def _attacked(
     target: Target, client: str, attacks: Sequence[Attack], asked: Asked
-) -> Iterator[Scored | Skipped | Failed]:
+) -> list[Scored | Skipped | Failed]:
     """Attacks on one target of one client."""
     case = cache(partial(asked.case, target, client))
-    for attack in attacks:
-        one = partial(asked.tried, attack, target, client, case)
-        key = ("outcome", target.key, client, asked.key_of(attack))
-        yield from asked.kept.made(lambda one=one: [one()], *key)  # type: ignore[misc]
+    return [asked.tried(attack, target, client, case) for attack in attacks]
 
 
 def _run(asked: Asked) -> Run:

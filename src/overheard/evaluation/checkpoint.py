@@ -1,8 +1,9 @@
 """How does long work survive errors, kills and full disks? One piece at a time.
 
-A piece is one attack on one client, or one curve. Whatever its run raises ends nothing but itself
-(`attempt`). It is kept the moment it is there (`Checkpoint`) and read back bit for bit, so that
-work that is asked the same again ends the same however often it was stopped.
+A piece is what the quick attacks found of one client, or one slow search, or one curve. What an
+attack raises ends nothing but itself (`attempt`). A piece is kept the moment it is there
+(`Checkpoint`) and read back bit for bit, so that work that is asked the same again ends the same
+however often it was stopped.
 
 ``OUT/unfinished/`` holds what was asked (``asked.json``) and the pieces found. The pieces of an
 audit hold scores of single records: when its results are whole, the folder goes.

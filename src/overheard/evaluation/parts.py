@@ -168,11 +168,11 @@ class Asked:
 @dataclass(frozen=True)
 class Part:
     """What can be done of an audit by itself: ``find`` finds its pieces, which are kept under
-    ``key`` (without one it sees to that itself)."""
+    ``key``."""
 
     name: str
     find: Callable[[Asked], Iterable[Any]]
-    key: tuple[str, ...] = ()
+    key: tuple[str, ...]
 
 
 def _found(
@@ -182,6 +182,4 @@ def _found(
     for factory in known:
         trust(factory)
     part = parts[number]
-    if part.key:
-        return number, asked.kept.made(partial(part.find, asked), *part.key)
-    return number, list(part.find(asked))
+    return number, asked.kept.made(partial(part.find, asked), *part.key)

@@ -85,7 +85,7 @@ class Plan:
     clients: dict[str, Records]
     attributes: dict[str, AttributeDomain]
     label: tuple[Piece, ...] | None = None
-    strangers: Records | None = None
+    outsiders: Records | None = None
     auxiliary: Records | None = None
     properties: Properties | None = None
 
@@ -294,7 +294,7 @@ def _label_secret(config: Federation, dataset: Dataset) -> tuple[tuple[Piece, ..
     count = asked.auxiliary
     order = stream(config.seed, "auxiliary").permutation(len(dataset.records))
     auxiliary, kept = kept_out(dataset, order[:count], "audit.auxiliary", count)
-    return (*_strangers(auxiliary, dataset.target), *groups), kept
+    return (*_auxiliary(auxiliary, dataset.target), *groups), kept
 
 
 def load_data(config: Federation) -> Dataset:
@@ -418,7 +418,7 @@ def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
             target=attribute(*domain.columns),
             known=known,
             hidden=frozenset(domain.columns),
-            given=(domain, *_strangers(plan.auxiliary, label)),
+            given=(domain, *_auxiliary(plan.auxiliary, label)),
         )
     for column, among in pools:
         candidates = {
@@ -429,7 +429,7 @@ def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
     if plan.label is not None:
         yield replace(base, known=plan.clients, hidden=frozenset({label}), given=plan.label)
     if (sought := plan.properties) is not None:
-        common = (*_strangers(sought.auxiliary, label), ShardSize(sought.shard))
+        common = (*_auxiliary(sought.auxiliary, label), ShardSize(sought.shard))
         for secret in sought.secrets:
             if secret.record is not None:
                 looked_for: Piece = TargetRecord.split(secret.record, label)
@@ -438,15 +438,15 @@ def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
             yield replace(base, target=client_property(secret.column), given=(*common, looked_for))
 
 
-def _strangers(records: Records | None, label: str) -> tuple[Piece, ...]:
+def _auxiliary(records: Records | None, label: str) -> tuple[Piece, ...]:
     return () if records is None else (AuxiliaryData.split(records, label),)
 
 
 def _pools(plan: Plan) -> Iterator[Pools]:
     """Each client's pool of candidates, for every attribute that is unknown of them."""
-    if plan.strangers is None:
+    if plan.outsiders is None:
         return
-    seed, others = plan.config.seed, plan.strangers
+    seed, others = plan.config.seed, plan.outsiders
     pools = {c: pool_of(r, others, c, seed) for c, r in plan.clients.items()}
     known = {plan.program.target.column}  # of candidates
     for column in [c for c, d in plan.attributes.items() if not d.parts and c not in known] or [""]:

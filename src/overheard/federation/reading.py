@@ -26,7 +26,7 @@ HELD_OUT = "held out"
 """Not the name of a table: the people whom clients kept for tests."""
 PATHS = (
     *(("data", "path"), ("data", "options", "path"), ("data", "options", "folder")),
-    *(("audit", "strangers"), ("property", "record"), ("property", "auxiliary")),
+    *(("audit", "non_members"), ("property", "record"), ("property", "auxiliary")),
 )
 """The keys that name a file or a folder; in a sweep they stand in its ``[base]``."""
 

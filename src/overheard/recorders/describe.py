@@ -68,9 +68,9 @@ def describe(
         ready = replace(ready, properties=found)
     if not names:
         ready = replace(ready, clients={}, attributes={})
-    elif description.audit.strangers:
+    elif description.audit.non_members:
         among = _only(dataset, set(names.values()))
-        ready = replace(ready, strangers=_strangers(description, among, ready))
+        ready = replace(ready, outsiders=_outsiders(description, among, ready))
     about = {
         **{key: value for key, value in recording.about.items() if key != "seed"},
         "data": dataset.name,
@@ -137,21 +137,21 @@ def _who_trained(
     return {}, dataset
 
 
-def _strangers(description: Federation, dataset: Dataset, ready: Plan) -> Records:
+def _outsiders(description: Federation, dataset: Dataset, ready: Plan) -> Records:
     """People who are no client's, and whom what is public tells from everybody."""
     held = description.data.held_out
     columns = tuple(next(iter(ready.clients.values())).columns)
-    if description.audit.strangers != HELD_OUT:
-        found = _table(description, description.audit.strangers, columns)
+    if description.audit.non_members != HELD_OUT:
+        found = _table(description, description.audit.non_members, columns)
     elif held is None:
-        raise FixConfig('audit.strangers = "held out", but data.held_out does not say who that is')
+        raise FixConfig('audit.non_members = "held out": data.held_out does not say who that is')
     else:
         found = dataset.tested(held).only(columns)
     alone = [c for c, domain in ready.attributes.items() if not domain.parts]
     left = apart(found, ready.clients.values(), alone)
     if not len(left):
         raise FixConfig(
-            f"audit.strangers: each of the {len(found)} agrees with somebody else in everything "
+            f"audit.non_members: each of the {len(found)} agrees with somebody else in everything "
             "public; name a table of other people"
         )
     return left

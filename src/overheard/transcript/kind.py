@@ -160,7 +160,7 @@ class Knowledge:
     """What ``--grant`` and errors call it."""
     per_client: ClassVar[bool] = False
     """Whether there is a piece for each client, of which an adversary gets its client's."""
-    of_strangers: ClassVar[bool] = False
+    of_outsiders: ClassVar[bool] = False
     """Whether it is about people whom no target asks about, so that nothing in it is a secret."""
     by_place: ClassVar[bool] = False
     """Whether it speaks of a client's records by their place in its table."""
@@ -176,7 +176,7 @@ class Knowledge:
 
     @classmethod
     def of(cls, content: Any, held: Held) -> Self:
-        """The inverse: a stranger wrote ``content``, so everything is checked."""
+        """The inverse: somebody else wrote ``content``, so everything is checked."""
         hashable: Any = cls
         try:
             made: Self = _checks(hashable).validate_python(content)

@@ -422,7 +422,7 @@ class AttributePrior(Knowledge):
 @kind
 @dataclass(frozen=True)
 class CandidatePool(LabelledRecords):
-    """Records of which some are the client's and the others strangers'; ``labels`` in their order.
+    """Records of which some are the client's and the others nobody's; ``labels`` in their order.
 
     As in `PublicRecords`, the attribute under audit is not among the columns.
     """
@@ -440,7 +440,7 @@ class AuxiliaryData(LabelledRecords):
     """
 
     name: ClassVar[str] = "auxiliary data"
-    of_strangers: ClassVar[bool] = True
+    of_outsiders: ClassVar[bool] = True
 
     @classmethod
     def read(cls, held: Held) -> Self | None:

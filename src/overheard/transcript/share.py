@@ -1,6 +1,6 @@
 """What may be handed on of a recording: one target's view under one threat model, and no more.
 
-A recording as it is made is not for strangers, not even without ``truth/``: the public records of
+A recording as it is made is for nobody else, not even without ``truth/``: the public records of
 each target hold the secrets of the others. Here everything is left out that is not named: the
 messages that the threat model hears, the kinds of knowledge that it grants for this target, and of
 the header the names of clients and data. Each client's rows are put into a random order: the
@@ -137,7 +137,7 @@ def _without(
         own = {c: encoding for c, encoding in content["own"].items() if c in clients}
         content = {**content, "own": own}
     tables = isinstance(content, dict) and any(isinstance(t, Records) for t in content.values())
-    if not tables or kind.of_strangers:
+    if not tables or kind.of_outsiders:
         return content, set()
     gone = {column for table in content.values() for column in table.columns} & secrets
     if LABEL_COLUMN in gone:  # the table is of no use without its labels
