@@ -43,7 +43,7 @@ def test_exact_from_float64_messages(federate, epochs, columns):
         assert error <= 1e-6
 
 
-def test_gradients_on_the_wire(federate):
+def test_gradients_as_messages(federate):
     recording = federate(algorithm="fedsgd", precision="float64", clients=6, rounds=60)
     recipe, truth = recipe_of(recording), recording.truth()
     client = recording.clients[1]

@@ -282,7 +282,7 @@ def test_groups_are_given_their_mean(seed, m):
     found = group_means(p, groups)
     for i in range(m):
         np.testing.assert_allclose(found[i], p[groups == groups[i]].mean(axis=0))
-    told = tie_diagnostics(groups, found)
+    shown = tie_diagnostics(groups, found)
     tied = [i for i in range(m) if (groups == groups[i]).sum() > 1]
-    assert told["tied_records"] == len(tied)
-    assert told["undecidable"] == sum(found[i].max() < 1 - 1e-4 for i in tied)
+    assert shown["tied_records"] == len(tied)
+    assert shown["undecidable"] == sum(found[i].max() < 1 - 1e-4 for i in tied)

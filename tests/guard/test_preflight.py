@@ -162,15 +162,15 @@ TOML = (
 def test_the_command_says_what_it_measured_and_exits_by_it(tmp_path: Path) -> None:
     file, out = tmp_path / "client.toml", tmp_path / "found.json"
     file.write_text(TOML)
-    told = CliRunner().invoke(app, ["preflight", str(file), "--no-changes", "--out", str(out)])
-    assert told.exit_code == 1, told.output
-    assert "too much: what a simulated client of this recipe (1 round) would reveal" in told.output
+    known = CliRunner().invoke(app, ["preflight", str(file), "--no-changes", "--out", str(out)])
+    assert known.exit_code == 1, known.output
+    assert "too much: what a simulated client of this recipe (1 round) would reveal" in known.output
     assert json.loads(out.read_text())["answer"] == "too much"
     file.write_text(TOML + "[[defence]]\nname = 'gaussian'\nsd = 10.0\n")
-    told = CliRunner().invoke(app, ["preflight", str(file)])
-    assert told.exit_code == 0, told.output
-    assert "ok: a simulated client of this recipe" in told.output
-    assert "not a guarantee" in told.output
+    known = CliRunner().invoke(app, ["preflight", str(file)])
+    assert known.exit_code == 0, known.output
+    assert "ok: a simulated client of this recipe" in known.output
+    assert "not a guarantee" in known.output
 
 
 # --- real updates, from files that may hold anything
@@ -269,14 +269,14 @@ def test_the_command_reads_updates(people: str, tmp_path: Path) -> None:
         "[model]\nname = 'mlp'\nhidden = [24]\n[training]\nrounds = 1\nlearning_rate = 0.1\n"
         "[audit]\nattributes = ['s']\n"
     )
-    told = CliRunner().invoke(app, ["preflight", str(settings), "--update", str(file)])
-    assert told.exit_code == 1
-    assert "not how this config says that you train" in told.output
-    told = CliRunner().invoke(
+    known = CliRunner().invoke(app, ["preflight", str(settings), "--update", str(file)])
+    assert known.exit_code == 1
+    assert "not how this config says that you train" in known.output
+    known = CliRunner().invoke(
         app, ["preflight", str(settings), "--update", str(tmp_path / "no.npz")]
     )
-    assert told.exit_code != 0
-    assert "Traceback" not in told.output
+    assert known.exit_code != 0
+    assert "Traceback" not in known.output
 
 
 def _npy(head: dict[str, Any], content: bytes) -> bytes:

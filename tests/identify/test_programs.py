@@ -70,8 +70,8 @@ def test_newton(tmp_path: Path) -> None:
                 model = model + 0.4 * np.linalg.solve(back["hessian"], back["gradient"])
     best = found(tmp_path)
     assert best.explained
-    told = {"intercept": "first", "likelihood": "logistic"}
-    assert told.items() <= program(best.ranking[0].whole).items()
+    known = {"intercept": "first", "likelihood": "logistic"}
+    assert known.items() <= program(best.ranking[0].whole).items()
     assert best.ranking[0].whole.data.scale == "none"
 
 
@@ -100,13 +100,13 @@ def flare(rows: np.ndarray, rest: np.ndarray) -> dict[str, Any]:
     """What FLARE's statistics say of data sets called train and test, to four places; a histogram
     of few records is filtered."""
     ends = np.linspace(0, 100, 11)
-    said: dict[str, Any] = {"mean/train/age": np.round(rows[:, 0].mean(), 4)}
+    named: dict[str, Any] = {"mean/train/age": np.round(rows[:, 0].mean(), 4)}
     for place, name in enumerate(["age", "stay", "sex"]):
-        said[f"sum/train/{name}"] = np.round(rows[:, place].sum(), 4)
-        said[f"sum/test/{name}"] = np.round(rest[:, place].sum(), 4)
-        said[f"histogram/train/{name}"] = np.histogram(rows[:, place], ends)[0]
-        said[f"histogram/train/{name}/edges"] = ends
-    return {name: np.asarray(value) for name, value in said.items()}
+        named[f"sum/train/{name}"] = np.round(rows[:, place].sum(), 4)
+        named[f"sum/test/{name}"] = np.round(rest[:, place].sum(), 4)
+        named[f"histogram/train/{name}"] = np.histogram(rows[:, place], ends)[0]
+        named[f"histogram/train/{name}/edges"] = ends
+    return {name: np.asarray(value) for name, value in named.items()}
 
 
 def altered(rows: np.ndarray) -> np.ndarray:

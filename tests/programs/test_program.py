@@ -159,7 +159,7 @@ def test_hostile_descriptions_are_refused_in_a_line(content):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "named"),
     [
         ({"training": {"rounds": 2, "learning_rate": 0.1}}, "training.learning_rate"),
         ({"training": {"rounds": 2, "batch_size": 8}}, "training.batch_size"),
@@ -169,14 +169,14 @@ def test_hostile_descriptions_are_refused_in_a_line(content):
         ({"model": {"name": "newton", "likelihood": "linear"}}, "classes"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused_by_name(tmp_path, more, said):
+def test_settings_that_do_not_fit_are_refused_by_name(tmp_path, more, named):
     content = {
         "data": {"source": "file"},
         "model": {"name": "newton"},
         "training": {"rounds": 2},
         **more,
     }
-    with pytest.raises(OverheardError, match=said):
+    with pytest.raises(OverheardError, match=named):
         plan(parse_config(content), generated_people(2, 30, 3, 0, classify=True))
 
 
@@ -186,8 +186,8 @@ def test_a_network_still_needs_a_rate():
         parse_config(content)
 
 
-def test_what_a_stranger_would_say_is_the_prior_where_records_from_elsewhere_are_known(tmp_path):
-    """Nothing is heard of s, so that the answer is the stranger's own."""
+def test_what_is_imputed_is_the_prior_where_records_from_elsewhere_are_known(tmp_path):
+    """Nothing is observed of s, so that the answer is the imputation."""
     model = {"name": "statistics", "tables": [{"kind": "sum", "of": "x0"}]}
     recording = recorded(
         tmp_path / "run", model, change=with_strangers, rounds=1, participation=1.0
