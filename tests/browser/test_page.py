@@ -65,6 +65,7 @@ def test_page_one_holds_at_every_size(visit: Any, pages: Any, clients: int) -> N
     assert page.locator("#first").bounding_box()["height"] <= 1047
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("document.documentElement.scrollWidth") <= 718
+    assert page.locator("#verdict").bounding_box()["height"] <= 1047  # the second sheet
     assert page.locator("#exposed table").first.is_visible()
     assert not page.locator("nav").is_visible()
 

@@ -78,7 +78,7 @@ def test_members_by_hand(federate):
     found = score(attack_named("coin"), Membership(p, None, {}), 0.0).finding
     assert found.value == pytest.approx(1 - 1 / len(member))
     assert found.details["members_found"] == pytest.approx(1 - 1 / member.sum())
-    assert found.details["strangers_accused"] == 0.0
+    assert found.details["others_accused"] == 0.0
     assert found.majority == max(member.mean(), 1 - member.mean())
     assert found.lift == pytest.approx(found.value - found.majority)
     bits = np.log2(np.where(member, p, 1 - p)) - np.log2(

@@ -122,7 +122,7 @@ def test_secure_aggregation_is_judged_as_if_it_were_not_there(tmp_path: Path) ->
     training = {"rounds": 1, "learning_rate": 0.1, "weighting": "equal"}
     asked = config(table(tmp_path, 40), training=training, defence=[{"name": "secure_sum"}])
     found = preflight(asked, changes=False)
-    assert "as if it were heard by itself" in found.notes[0]
+    assert "as if it were observed by itself" in found.notes[0]
     assert answers(found) == {"s": "too much"}
 
 

@@ -46,8 +46,8 @@ def test_every_finding_is_in_the_page(audit: Audit, page: Page) -> None:
 ANSWERS = (
     "refuse", "policy, as none was given: nobody known beyond 99%, a lift of at most 5 points",
     "site 2 1,224 of 1,224 (1,220 to 1,224)", "female exposed", "The server : holds the same",
-    "was given every message", "Who knows half of the records: female right for 67%",
-    "Replay check passed for 6 of 6 clients", "Whom a baseline without access to updates knows",
+    "was given every message", "adversary who knows half of the records: female right",
+    "Replay check passed for 6 of 6 clients", "a baseline without access to updates knows as",
     "Measure defences. Records and audits this federation again",
 )  # fmt: skip
 

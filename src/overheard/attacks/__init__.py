@@ -4,7 +4,7 @@ A new attack is one new file: a frozen dataclass with the class attributes ``nam
 ``question`` and ``needs`` and a ``__call__(view, rng)``; its docstring says in its first paragraph
 what it does and in one that begins with "Solves: " which equation it solves. It is found here by
 itself, shows up in ``overheard attacks``, runs in audits, and is held to the contract suite. An
-attack in a package of its own is announced by an entry point of the group ``overheard.attacks``.
+attack in a package of its own is declared by an entry point of the group ``overheard.attacks``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from overheard.transcript.threat import nearest
 from overheard.transcript.view import Attack
 
 GROUP = "overheard.attacks"
-"""The group of entry points under which other packages announce attacks."""
+"""The group of entry points under which other packages declare attacks."""
 SOLVES = "Solves: "
 FACTS = ("name", "question", "needs", "paper")
 

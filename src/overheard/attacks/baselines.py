@@ -97,7 +97,7 @@ def imputed_prior(view: View, records: Records | None = None, labels: Any = None
         if key not in known.derived:
             known.derived[key] = _imputation(theirs, secret, int(counts.min()))
         rates[:, present] = known.derived[key].predict_proba(mine)
-    # never surer than so many records allow: one more record might have had any value
+    # never more certain than so many records allow: one more record might have had any value
     return np.asarray((len(secret) * rates + 1) / (len(secret) + len(domain.values)))
 
 
@@ -231,7 +231,7 @@ class Coin(Baseline):
 
 
 class AuxiliaryMean(Baseline):
-    """Takes the mean label of the auxiliary records of each group: a stranger's guess, which needs
+    """Takes the mean label of the auxiliary records of each group: an imputation, which needs
     neither the model nor a single message."""
 
     name: ClassVar[str] = "auxiliary_mean"

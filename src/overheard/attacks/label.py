@@ -162,7 +162,7 @@ class BayesGroups:
     Solves: (K/2) ∇ = Σ_c N_c r̄_c [h̄_c, 1] + noise of known covariance; r̄ has a Gaussian prior
 
     Settings: ``layers``, the whole update or, as in the paper, its last layer only; ``rounds``, how
-    many of the rounds heard are used together (spread evenly); ``records``, the most auxiliary
+    many of the observed rounds are used together (spread evenly); ``records``, the most auxiliary
     records that are used (the time grows with their cube).
     """
 
@@ -223,14 +223,14 @@ class BayesGroups:
 @dataclass(frozen=True)
 class LinearDecode:
     """Solves what the client sends, which is linear in its labels (gradients are, of squared error,
-    Poisson and gamma), for every label at once; knows the other columns, models the rounding on the
-    wire, and says which labels are identified. Labels that are not (records with equal inputs, more
-    records than equations) stay near the prediction. No label is claimed to more digits than
+    Poisson and gamma), for every label at once; knows the other columns, models the rounding of
+    messages, and says which labels are identified. Labels that are not (records with equal inputs,
+    more records than equations) stay near the prediction. No label is claimed to more digits than
     float32 holds: clients may have rounded it so.
 
     Solves: m ∇ = Σᵢ (f(xᵢ) − yᵢ) ∂f(xᵢ), or release = Σᵢ φᵢ(0) + yᵢ (φᵢ(1) − φᵢ(0))
 
-    Settings: ``rounds``, how many of the rounds heard are stacked (spread evenly).
+    Settings: ``rounds``, how many of the observed rounds are stacked (spread evenly).
     """
 
     name: ClassVar[str] = "linear_decode"
@@ -270,7 +270,7 @@ class LinearDecode:
         solved = _solved(each, again.total, np.sqrt(raised + np.square(bent).sum(axis=0)))
         if solved.tau == 0.0:
             raise ChooseAnotherAttack(
-                "what was sent is no larger than the rounding on the wire: nothing to decode"
+                "what was sent is no larger than the rounding of the messages: nothing to decode"
             )
         values = base + solved.values
         return LabelValues(

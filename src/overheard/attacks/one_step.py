@@ -16,7 +16,7 @@ nothing. `measure` writes that as a `Measurement` in the cheapest form that serv
 
 `decode_one_step` solves it: one round first, more only while the answer is not proven. Clipping
 multiplies a whole update by one unknown number a round; it is estimated from the update and taken
-out, and so is the size of noise that nobody announced. Where either was estimated the equations
+out, and so is the size of undeclared noise. Where either was estimated the equations
 are no longer exact, and the answer is calibrated on simulated clients; where they are exact the
 posterior is already what it says.
 """
@@ -76,7 +76,7 @@ PROVEN = ("counts", "linear_solve", "enumeration")
 class OneStepOptions:
     """Settings of the decoding of one step.
 
-    rounds: of the rounds heard, how many are used at most (spread evenly); of models without
+    rounds: of the observed rounds, how many are used at most (spread evenly); of models without
         hidden layers all are.
     fitting: mean square of what an answer leaves, in units of rounding, up to which it fits: what a
         wrong description leaves is orders of magnitude more.
@@ -107,7 +107,7 @@ def is_one_step(client: Client) -> bool:
     link, recipe, net = client.messages, client.recipe, network(client.recipe)
     if has_moments(client) or not one_step(link, recipe):
         return has_moments(client)
-    alone = not (net.chance or net.mixes)
+    alone = not (net.random or net.mixes)
     return net.factored or (alone and not too_long(recipe, link.sent[0], client.encoded))
 
 
@@ -173,7 +173,7 @@ def _decoded(client: Client, rounds: int, options: OneStepOptions) -> OneStep:
     link, declared = client.messages, client.may_be_clipped
     notes: dict[str, float | int | str] = {}
     measured = measure(client, rounds)
-    # noise that nobody told of must not stand for members that the pool lacks
+    # undeclared noise must not stand for members that the pool lacks
     everybody = bool(client.candidates.present.all()) and not link.sparse
     single = one_step(link, client.recipe) and client.candidates.unknowns <= UNKNOWNS
     if everybody and single and (declared or _strange(measured, options)):
@@ -462,7 +462,7 @@ def _moments(client: Client, rounds: int) -> Measurement:
         within[:, place] = np.square(np.asarray(client.candidates.spread) / scale)
     phi = statistics(public, candidates.labels[0])
     used = spread(len(link), rounds)
-    # the solver's own float64 arithmetic, which matters where the wire is as precise
+    # the solver's own float64 arithmetic, which matters where messages are as precise
     solver = 64 * np.finfo(np.float64).eps * np.abs(link.sent[used]).max()
     rate, epochs = rate_of(link, recipe), 1 if link.gradients else recipe.epochs
     moments = moments_of_secret(
@@ -493,7 +493,7 @@ def _unscaled(client: Client, options: OneStepOptions) -> tuple[Measurement, flo
     sent, and the median of these numbers (decoders.md section 3.2).
 
     What no candidates explain is quadratic in that number: three trials tell its minimum. Where
-    candidates explain everything, and a norm was announced, secret and number are found in turn.
+    candidates explain everything, and a norm is declared, secret and number are found in turn.
     """
     client = client.only(spread(len(client.messages), options.scaled_rounds))
     lengths, rounds = _lengths(client, client.prior), range(len(client.messages))
@@ -549,14 +549,17 @@ def _first_layer(client: Client) -> Posterior:
     equations are used (decoders.md section 4: 20,000 records, 1.5 million parameters)."""
     recipe, candidates = client.recipe, client.encoded
     (theta,), (update,), (noise,) = _observed(client, 1)
-    at = _at(recipe, theta, candidates, update)
-    first = at.base.layers[0]
+    base, *others = (
+        GradientRows(client_rows(recipe, theta, x, y).layers[:1])
+        for x, y in zip(candidates.inputs, candidates.labels, strict=True)
+    )
+    first = base.layers[0]
     assert isinstance(first, Outer)
-    residual: Array = first.block(at.residual[: first.width]).astype(np.float64)
+    residual: Array = first.block(update[: first.width] - base.total()).astype(np.float64)
     sd = float(np.sqrt(np.mean(noise[: first.width] ** 2)))
     features, biases = [], np.arange(recipe.model.inputs, residual.shape[1])
-    for one in at.others:
-        layer: Any = one.layers[0]  # a dense one
+    for one in others:
+        layer: Any = one.since(base).layers[0]
         parts = [Part(part.errors, part.inputs, own) for part, own in layer.parts]
         ones = np.ones((candidates.records, len(biases)))
         features.append((*parts, Part(parts[0].errors, ones, biases)))

@@ -31,7 +31,7 @@ from overheard.programs.training import batch_order, local_training
 from overheard.transcript.knowledge import BatchOrder
 
 Array = NDArray[np.float64]
-Wire = NDArray[np.floating[Any]]
+Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
 
 WELL_KNOWN = (
@@ -55,7 +55,7 @@ class OrderOptions:
     stands_out: by how many standard deviations of random orders' fit an order must fit better than
         the eighth best to be decoded: the best of many wrong ones does by about .6.
     decoded: orders that are decoded at most, the best: the right one is among the first.
-    parts: stretches of training in which a record's gradient is taken as constant.
+    parts: segments of training in which a record's gradient is taken as constant.
     clear: variance by the order, relative to the rest, beyond which no coordinate is preferred.
     own: of the covariance of what predictions miss, how much is taken as uncorrelated.
     """
@@ -126,7 +126,7 @@ class Screen:
         self.missed = missed[:, clear] - self.centre
 
     def _tables(self, path: Sequence[Array]) -> NDArray[np.float32]:
-        """Expected gradients (epochs, stretches, n, coordinates) on the mean path."""
+        """Expected gradients (epochs, segments, n, coordinates) on the mean path."""
         net, c, each = network(self.recipe), self.candidates, len(self.sizes)
         made = np.zeros(
             (self.recipe.epochs, len(self.pieces), len(self.prior), len(self.which)), np.float32

@@ -71,7 +71,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Adversary:
-    """What somebody who hears sums works with.
+    """What somebody who observes sums works with.
 
     ``targets``: the records whose holders are looked for, one each; nobody's for ``behaviour``.
     """
@@ -144,7 +144,7 @@ def adversary_of(view: View, least_auxiliary: int = 50) -> Adversary:
 
 
 def known_records(recipe: Recipe, known: AuxiliaryData | TargetRecord) -> Known:
-    """Records as the model sees them, in the precision of the wire."""
+    """Records as the model sees them, in the precision of the messages."""
     inputs = encode(recipe.encoding, known.records).astype(recipe.wire)
     return Known(inputs, recipe.target.encode_values(known.labels))
 
@@ -210,7 +210,7 @@ def outputs(
     others = adversary.auxiliary.take(held_out)
     parts = [adversary.auxiliary.take(rows) for rows in np.array_split(rest, options.blocks)]
     targets, (total, squares) = adversary.targets, adversary.weights
-    masks = options.masks if network(adversary.recipe).chance else 1
+    masks = options.masks if network(adversary.recipe).random else 1
     repeated = targets and targets.take(np.repeat(np.arange(len(targets)), masks))
     blocks: dict[int, client_sets.Block] = {}
     filters: Array | None = None

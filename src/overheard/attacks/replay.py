@@ -32,7 +32,7 @@ from overheard.programs.rules import is_linear
 Array = NDArray[np.float64]
 Choice = NDArray[np.int64]
 Single = NDArray[np.float32]
-Wire = NDArray[np.floating[Any]]
+Floats = NDArray[np.floating[Any]]
 
 _SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
 
@@ -45,9 +45,9 @@ class ReplayOptions:
     fewest, most, watched: clients drawn from a belief: at first, at most, and those along whose
         paths columns are made.
     stale: passes that lower nothing before it is given up: every other one does, until the end.
-    inertia: share of a belief in the next: passes that jump are surer than they are right.
+    inertia: share of a belief in the next: passes that jump are overconfident.
     differ, furthest: records in which clients drawn from a belief differ from the likeliest, at
-        least, and what share that may be: whoever is sure of what is wrong stays so; of more
+        least, and what share that may be: a wrong belief that is certain stays so; of more
         variance than that a record is in doubt.
     own: of the covariance of what columns miss, how much is taken as uncorrelated.
     strays: of the median variance of what columns miss, the least that a coordinate has.
@@ -109,7 +109,7 @@ class Replay:
         kind = Mixing if network(recipe).mixes else Trajectory
         self.at = kind(recipe, link.sent[0], self.candidates, order)
         self.straight = is_linear(recipe)
-        self.ties = _told_apart(client.ties, self.at.batches)
+        self.ties = _separated(client.ties, self.at.batches)
         several = np.flatnonzero(np.bincount(self.ties) > 1)
         self.alike = [np.flatnonzero(self.ties == group) for group in several]
         self.rng = np.random.default_rng(0)
@@ -156,8 +156,8 @@ class Replay:
 
     def _changed(self, choice: Choice) -> Choice:
         """The answers (S, n) with one record otherwise: by the line at it, those whose direction
-        goes best with what this answer leaves, since of people nearly alike a solve is as sure as
-        of anybody."""
+        goes best with what this answer leaves, since of people nearly alike a solve is as certain
+        as of anybody."""
         columns, residual, _ = self._on_line(choice)
         record, other, does = self._changes(choice, columns)
         present = self.candidates.present
@@ -230,12 +230,13 @@ class Replay:
 
     def _solved(self, columns: Single, residual: Single, mean: Array) -> Array:
         """A Gaussian solve with the prior's moments, in which each record's own is then replaced by
-        the discrete prior (as rung 1 does it), and so are, a few times, the others' (rung 3)."""
+        the discrete prior, and so are, a few times, the others'."""
         gram, cross = _products(columns, residual)
         cross = cross + gram @ mean
         n, each = len(self.prior), np.arange(len(self.prior))
         precision, shift = moment_sites(self.prior)
-        # with equations to spare the others' discreteness adds little, and makes errors sure
+        # with more equations than needed the others' discreteness adds little, and makes errors
+        # certain
         for _ in range(self.options.sweeps if len(residual) < 2 * shift.size else 1):
             whole = gram.copy().reshape(n, self.values - 1, n, self.values - 1)
             whole[each, :, each] += precision
@@ -338,7 +339,7 @@ class Replay:
         return np.asarray(np.minimum(alone, both.min(axis=1)) > least)
 
 
-def _told_apart(ties: NDArray[np.intp], batches: Sequence[Choice]) -> NDArray[np.intp]:
+def _separated(ties: NDArray[np.intp], batches: Sequence[Choice]) -> NDArray[np.intp]:
     """Records alike that are never in different batches: an order tells others apart."""
     for batch in batches:
         inside = np.zeros(len(ties), dtype=np.intp)

@@ -112,7 +112,7 @@ def decode_training(
 def _with(
     client: Client, rounds: int, rng: np.random.Generator, options: TrainingOptions
 ) -> tuple[Client, Posterior]:
-    """The client as it is heard in so many rounds, and the answer."""
+    """The client as observed in so many rounds, and the answer."""
     client = client.only(spread(len(client.messages), rounds))
     if client.may_be_clipped:
         client = client.with_messages(_unclipped(client, rng, options))
@@ -156,7 +156,7 @@ def replayed(client: Client, guess: bool = False) -> Posterior | None:
     batches, or mini-batches in an order that is known (``guess``: in one that can be guessed)."""
     link, recipe, candidates = client.messages, client.recipe, client.encoded
     changed = bool(client.defence.names) or recipe.private is not None
-    if network(recipe).chance or link.noise_sd or changed:
+    if network(recipe).random or link.noise_sd or changed:
         return None
     if _bytes(recipe, candidates) > MEMORY:
         return None

@@ -55,7 +55,7 @@ class SumDecode:
 
     Solves: Σ over clients of (θ − θ′) m / rate = Σᵢ gᵢ(sᵢ), the records of all of them unknown
 
-    Settings: ``rounds``, how many of the rounds heard are used (spread evenly). ``simulated``
+    Settings: ``rounds``, how many of the observed rounds are used (spread evenly). ``simulated``
     federations of several local steps, whose mean is then known to a third of their spread; the
     first ``decoded`` of them are decoded too: hundreds of records, which tell the temperature to a
     tenth.

@@ -50,12 +50,12 @@ def audit(
     target: Annotated[list[str], Option(help="Secret to ask about (repeat); default: all.")] = [],
     grant: Grant = [],
     slow: Annotated[bool, Option("--slow", help="Run slow searches as well.")] = False,
-    rounds: Annotated[bool, Option(help="Ask also what the first rounds alone would tell.")] = True,
+    rounds: Annotated[bool, Option(help="Ask also what the first rounds alone reveal.")] = True,
     ladder: Annotated[
         bool | None,
         Option(
-            help="Ask also what adversaries learn who know less and less, of every client, or not.",
-            show_default="two rungs, of one client, where that takes seconds",
+            help="Ask also what adversaries with less knowledge learn (knowledge ladder), or not.",
+            show_default="two rungs, one client, where that takes seconds",
         ),
     ] = None,
     demographics: Annotated[
@@ -71,8 +71,8 @@ def audit(
 ) -> None:
     """Run inference attacks on a recording under a threat model, score them, write the report.
 
-    OUT/report.html opens offline; `overheard report` makes others. Stopped at any moment, the
-    same command goes on and ends the same. Exits 3 where an attack failed: the others are
+    OUT/report.html opens offline; `overheard report` makes others. The same command continues
+    an audit that was stopped, with the same result. Exits 3 where an attack failed: the others are
     written, and the report lists which one and how. With --policy it exits 0 (release), 4 (refuse)
     or 5 (refer: somebody has to decide); several threat models are audited in turn, each into a
     folder of its own in OUT.

@@ -1,4 +1,4 @@
-"""``overheard init``: what an audit needs and no listener hears, found by replay or to fill in."""
+"""``overheard init``: what an audit needs beyond the messages, found by replay or to fill in."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def init(
 ) -> None:
     """Write audit.toml into a recording: what an audit still needs.
 
-    With --data the recording is asked itself: model, scaling of columns, loss, optimiser, rate,
-    batch size and epochs are tried by replaying the clients' records, ranked, and the best written.
+    With --data it is found by replay: model, scaling of columns, loss, optimiser, learning rate,
+    batch size and epochs are tried on the clients' records, ranked, and the best written.
     Without, the file is to be filled in. --model needs --trust-code.
     """
     if data is None:

@@ -33,9 +33,9 @@ def detect(
 
     A short form of `overheard audit --threat secure-server --target property.PROPERTY`: the server
     of a federation with secure aggregation knows who took part in each round and the sum of their
-    updates, and has records like the clients'. No truth is needed; how right the list is, is said
-    where the recording has it. Of a recording that does not say what to look for, [property] in the
-    TOML file of --with does.
+    updates, and has records like the clients'. Where the recording has
+    the truth, the list is scored. If it does not say what to look for, [property] in the TOML file
+    of --with does.
     """
     from overheard.report import words
     from overheard.report.digest import digest

@@ -23,10 +23,10 @@ def preflight(
     client: Annotated[str, Option(help="Your client; default: the only one.")] = "",
     limit: Annotated[float, Option(help="Bits a record that may leak.", min=0.0)] = 0.1,
     entropy: Annotated[
-        float, Option(help="Share of what there is to learn that may leak.", min=0.0)
+        float, Option(help="Share of the secret's entropy that may leak.", min=0.0)
     ] = 0.1,
     certain: Annotated[
-        float, Option(help="Share of the records that may become certain.", min=0.0)
+        float, Option(help="Share of the records that may be known beyond 99%.", min=0.0)
     ] = 0.0,
     rounds: Annotated[
         int | None,

@@ -26,7 +26,7 @@ def sweep(
     workers: Workers = "",
     again: Annotated[bool, Option("--again", help="Run cells that failed again.")] = False,
 ) -> None:
-    """Record and audit a grid of federations; killed at any moment, the same command goes on."""
+    """Record and audit a grid of federations; the same command continues one that was stopped."""
     from overheard.sweep import grid, run
 
     described = grid.read_sweep(config)

@@ -1,7 +1,7 @@
 """How far is an answer to be believed? Simulated clients, whose secrets are known, say it.
 
 A decoder takes for noise what a linearisation misses, or solves for more unknowns than it has
-equations, and may be surer than it is right. So clients with known secrets are simulated and
+equations, and may be overconfident. So clients with known secrets are simulated and
 decoded in the same way. Their answers' evidence (what they say beyond the prior) is taken to the
 power under which those secrets are likeliest, and so is that of the answer: temperature scaling
 (Guo et al. 2017) on simulated clients. Nothing here sees the truth.
@@ -23,16 +23,16 @@ from scipy import special
 
 Array = NDArray[np.float64]
 
-OVERCONFIDENT = "overconfident: surer than simulated clients of this recipe are decoded right"
+OVERCONFIDENT = "overconfident: simulated clients of this recipe are decoded right less often"
 
 
 @dataclass(frozen=True)
 class Calibration:
     """What such answers are worth: the power of their evidence, the share of simulated clients'
     records that are decoded right and its standard error, their mean confidence and mean
-    log-likelihood at that power. overconfident: was the decoder far surer than right about one of
-    them? However little of its evidence remains, it may still choose wrong values. most: confidence
-    beyond that accuracy from which an answer is flagged."""
+    log-likelihood at that power. overconfident: was the decoder far more certain than right about
+    one of them? However little of its evidence remains, it may still choose wrong values. most:
+    confidence beyond that accuracy from which an answer is flagged."""
 
     temperature: float
     accuracy: float
@@ -48,7 +48,8 @@ class Calibration:
         return tempered(probabilities, self.prior, self.temperature)
 
     def flag(self, probabilities: Array) -> str:
-        """Is the answer far surer than simulated clients are decoded right, beyond chance?"""
+        """Is the answer far more certain than simulated clients are decoded right, beyond
+        chance?"""
         confidence = float(probabilities.max(axis=1).mean())
         return OVERCONFIDENT if confidence > self.accuracy + 2 * self.error + self.most else ""
 

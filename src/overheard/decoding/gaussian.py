@@ -89,7 +89,7 @@ def match(
 ) -> tuple[Array, Array]:
     """Sites that give the Gaussian posterior the moments of the tilted distribution.
 
-    precision, shift: the cavities. Where a cavity is surer than the discrete moments allow, the
+    precision, shift: the cavities. Where a cavity is narrower than the discrete moments allow, the
     exact site has a negative precision: it is raised to ``min_precision``, and the mean is kept.
     """
     p = np.maximum(probabilities, _LEAST)

@@ -126,7 +126,7 @@ class Measurement:
     def capped(self, limit: float) -> Measurement:
         """The same measurement with singular values above ``limit`` lowered to it.
 
-        Equivalent to more noise in those directions only, so it is always safe, and it keeps
+        Equivalent to more noise in those directions only, so it never claims more, and it keeps
         solvers away from precision that they cannot use.
         """
         singular = np.sqrt(np.einsum("ikr,ikr->r", self.features, self.features))

@@ -20,8 +20,8 @@ The cheapest sufficient method answers (:func:`decode`):
 
 Fails when records are indistinguishable (only their counts are determined: :mod:`ties` takes the
 mean over them), or when the features do not describe the total (``flag``). An answer that decides
-nearly every record is checked by flipping records (:func:`flip_check`): no record may be surer than
-the likelihood of the next best answer allows.
+nearly every record is checked by flipping records (:func:`flip_check`): no record may be more
+certain than the likelihood of the next best answer allows.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def confirmed(measurement: Measurement, decided: Mask, answer: NDArray[np.intp])
 def flip_check(
     measurement: Measurement, posterior: Posterior, prior: Array, options: EPOptions = DEFAULT
 ) -> Posterior:
-    """The posterior, no record surer than the likelihood of the next best answer allows.
+    """The posterior, no record more certain than the likelihood of the next best answer allows.
 
     With all other records as decided, the likelihood ratio of every other candidate of a record,
     and of two records changed together (a swap is the usual mistake), follows exactly. If another

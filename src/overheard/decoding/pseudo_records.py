@@ -90,7 +90,7 @@ class _Search:
     """Pseudo-records and theta* whose replay is to reproduce combinations of rounds of the updates.
 
     The coordinates of a point are x (n F + P,), standard normal a priori: records (n, P) are
-    base + mix @ U @ stretch, where U (n, F) is the first part of x and F the number of inputs that
+    base + mix @ U @ scale, where U (n, F) is the first part of x and F the number of inputs that
     are free, and theta* is last + width @ z, where z (P,) is the rest. What is matched is
     ``target`` (K, P), combinations ``rows`` (T, K) of the updates, as exactly as ``white``
     (K, P, P) says.
@@ -291,7 +291,8 @@ def _combinations(sent: Array, smooth: Array, equations: int) -> Array:
     count = int(np.clip(equations // size, 8, 24))
     low = smooth[:, : max(count - size, count // 2)]
     left, s, _ = np.linalg.svd(sent - low @ (low.T @ sent), full_matrices=False)
-    used = min(count - low.shape[1], int(np.sum(s > 1e-12 * max(s[0], 1e-300))))
+    # where there are few rounds the trend is all of it, and the residual of the models is rounding
+    used = min(count - low.shape[1], int(np.sum(s > 1e-12 * np.linalg.norm(sent))))
     return np.concatenate([low, left[:, :used]], 1)
 
 

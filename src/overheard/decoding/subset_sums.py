@@ -260,9 +260,9 @@ def _completed(equations: SubsetSums, state: Conditioning, p0: Array) -> Posteri
 def _modest(probabilities: Array, p0: Array, limit: float) -> Array:
     """Mixed with the prior until no value is more probable than ``limit`` or its prior."""
     rows, best = np.arange(len(p0)), probabilities.argmax(axis=1)
-    chance, before = probabilities[rows, best], p0[rows, best]
+    p, before = probabilities[rows, best], p0[rows, best]
     most = np.maximum(before, limit)
-    weight = np.where(chance > most, (most - before) / np.maximum(chance - before, 1e-300), 1.0)
+    weight = np.where(p > most, (most - before) / np.maximum(p - before, 1e-300), 1.0)
     return p0 + weight[:, None] * (probabilities - p0)
 
 

@@ -182,7 +182,7 @@ def repeated(
     rng: np.random.Generator,
 ) -> Replay:
     """Whether a client's messages are what the program makes of its records."""
-    if program.chance and not program.trains:
+    if program.random and not program.trains:
         raise FixRecording("the program draws at random, and nobody repeats that")
     threat = Threat("replay", frozenset({Messages}), "")
     every = observe(recording, threat, LOCAL_MODEL, client).know(Messages).exchanges
@@ -194,7 +194,7 @@ def repeated(
         many = [Exchange(row, sent, program.respond(sent, records, rng)) for _ in range(times)]
         return np.array([_model(answer)[0] for answer in many])
 
-    if program.chance:
+    if program.random:
         return by_chance([_model(one) for one in some], again, level).line(client, numbers)
     offs = [program.distance(one.returned, program.respond(one.sent, records, rng)) for one in some]
     worst = max(range(len(some)), key=offs.__getitem__)
@@ -228,7 +228,7 @@ def unrepeatable(recipe: Recipe, defence: AppliedDefence) -> str:
 def certain(recipe: Recipe) -> bool:
     """Whether training can come out in one way only."""
     ordered = recipe.full_batch or recipe.sends_gradient
-    return ordered and recipe.private is None and not network(recipe).chance
+    return ordered and recipe.private is None and not network(recipe).random
 
 
 @dataclass(frozen=True)

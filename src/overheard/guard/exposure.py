@@ -289,5 +289,5 @@ def _p_value(finding: Finding, guess: float | None) -> float:
 def _why_unfit(replay: Replay) -> str:
     off, how = replay.off or 0.0, "not how this config says that you train: replayed on your own"
     far = f"{off:.1%} of the update" if off < 10 else "more than ten times the update"
-    chance = replay.by_chance or 0.0
-    return f"{how} records, it is off by {far}, and chance explains {chance:.1%}"
+    expected = replay.by_chance or 0.0
+    return f"{how} records, it is off by {far}, and chance explains {expected:.1%}"

@@ -48,7 +48,7 @@ class Guarding:
     """How closely the guard looks, and what it does about what it sees.
 
     ``noise_sd``: Gaussian noise of this standard deviation is added to every coordinate of every
-    update before it is judged; 0: none. An audit of the federation is to be told of it.
+    update before it is judged; 0: none. Declare it to an audit of the federation.
 
     What rounds reveal adds up, so an update is judged together with the last ``remember`` ones that
     have left (0: by itself); earlier ones are forgotten, so give as many as the federation has

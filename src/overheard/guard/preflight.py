@@ -189,7 +189,7 @@ def _asked(
     made = Preflight(name, wanted, configured, limits, ())
     if (summing := chain(*config.defence).summing) is not None:
         hides = f"{summing.name} hides your update among the others'; it is judged as if it were "
-        made = replace(made, notes=(f"{hides}heard by itself",))
+        made = replace(made, notes=(f"{hides}observed by itself",))
     if ready.properties is not None and not targets:
         whole = "[property] is asked of the whole federation and not here: simulate it and audit it"
         made = replace(made, unasked=(f"{whole} as 'secure-server'",))
@@ -298,7 +298,7 @@ def read_update(file: Path, ready: Plan) -> Round:
         if not kinds <= {"float32", "float64"} or len(kinds) > 1:
             raise FixData(
                 f"{file}: '{way}/' is of {', '.join(sorted(kinds))}; give float32 or float64, as "
-                "it goes over the wire"
+                "it is sent"
             )
         if not all(np.isfinite(array).all() for array in there.values()):
             raise FixData(f"{file}: '{way}/' holds NaN or infinity; nothing can be said of that")

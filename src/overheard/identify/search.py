@@ -1,7 +1,7 @@
 """How did the clients of a recording train, given the table of their records?
 
 Every way in which records may have entered the model, and every program that may have answered, is
-described as an audit would be told of it (`recorders.template.possible`). An `Explanation` is such
+described as for an audit (`recorders.template.possible`). An `Explanation` is such
 a description, what clients do by it on whose records, and how far that is off. The best is checked
 as every audit checks its recipe, on all clients, against replays of itself; what cannot be settled
 is listed. One limit of time holds for everything but that check (`Tries`).
@@ -421,7 +421,7 @@ class Outcome:
     @property
     def open(self) -> tuple[Explanation, ...]:
         """Others that explain the messages as well, or nearly; or, where the best does not fit,
-        come closer without chance."""
+        come closer with nothing random."""
         best, *others = self.ranking
         closer = [f for f in others if certain(f.program) and f.residual < best.residual]
         return tuple(f for f in others if f.as_good_as(best) or (self.unfit and f in closer))
@@ -546,8 +546,8 @@ def identify(recording: Recording, given: Mapping[str, Any], options: Options = 
     named = {c: c for c in reported if c in sizes}
     if not named and len(reported) <= len(sizes):
         named = dict(zip(reported, sizes, strict=False))  # anybody, for the time being
-    rows, said = [sizes[name] for name in named.values()], [reported[c] for c in named]
-    splits, networks = held_out(rows, said, options), not releases_arrays(recording.payload)
+    rows, counts = [sizes[name] for name in named.values()], [reported[c] for c in named]
+    splits, networks = held_out(rows, counts, options), not releases_arrays(recording.payload)
     with TemporaryDirectory() as work:
         asked = Asked(recording, dataset, ways, named, tries, work)
         best, *others = (asked.recipes if networks else asked.programs)(splits)

@@ -43,7 +43,7 @@ from overheard.programs.rules import is_linear, rule_of
 from overheard.programs.training import Shards, Trace, batch_order, local_training
 
 Array = NDArray[np.float64]
-Wire = NDArray[np.floating[Any]]
+Floats = NDArray[np.floating[Any]]
 Single = NDArray[np.float32]
 Indices = NDArray[np.int64]
 
@@ -91,8 +91,8 @@ class Encoded:
     members: how many records the client trains on.
     """
 
-    inputs: Wire
-    labels: Wire
+    inputs: Floats
+    labels: Floats
     present: NDArray[np.bool_]
     members: int
 
@@ -180,7 +180,7 @@ class Trained:
     """Simulated clients: what they return (S, P), the parts of their training on average, and the
     order (S, members) of each one's first epoch, none of full batches."""
 
-    ends: Wire
+    ends: Floats
     parts: list[Part]
     order: Indices | None
 
@@ -192,7 +192,7 @@ class Trajectory:
     def __init__(
         self,
         recipe: Recipe,
-        sent: Wire,
+        sent: Floats,
         candidates: Encoded,
         order: Indices | None = None,
         options: LinearOptions = DEFAULT,
@@ -211,7 +211,7 @@ class Trajectory:
         rng: np.random.Generator | None = None,
         trace: Trace | None = None,
         visited: list[Indices] | None = None,
-    ) -> Wire:
+    ) -> Floats:
         """What clients return (S, P) whose records are these candidates (S, n): the client itself,
         bit for bit where its library adds in the same order and nothing is random. ``visited``
         takes the orders of first epochs."""
@@ -246,7 +246,7 @@ class Trajectory:
         most = int(MEMORY / 8 / (4 * max(steps, 1) * self.sent.size))
         watched = max(1, min(self.options.watched, most))
 
-        def trace(step: int, theta: Wire, slope: Wire) -> None:
+        def trace(step: int, theta: Floats, slope: Floats) -> None:
             j = place[step]
             path[j] += theta.sum(axis=0) / (len(chosen) * len(self.groups[j]))
             if curved and sum(map(len, slopes[step])) < watched:
@@ -325,7 +325,7 @@ class Mixing(Trajectory):
         return made.astype(np.float32)
 
 
-def responses(recipe: Recipe, sent: Wire, slopes: Wire) -> Array:
+def responses(recipe: Recipe, sent: Floats, slopes: Floats) -> Array:
     """Derivatives of the returned model by each step's gradient, mean over clients: (T, P), or
     (T, 1) of a rule that answers alike at every coordinate. slopes: (T, S, P), the gradients."""
     if is_linear(recipe):  # what a gradient of 1 at one of the steps leads to, from 0
@@ -479,7 +479,7 @@ class Linearised:
 
 def linearise(
     at: Trajectory,
-    message: tuple[Wire, Array],
+    message: tuple[Floats, Array],
     clients: tuple[Indices, int, float],
     ways: Sequence[States],
     rng: np.random.Generator,

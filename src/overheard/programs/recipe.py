@@ -32,7 +32,7 @@ def pieces(layout: Layout, flat: Any) -> list[Any]:
 
 
 def named(layout: Layout, flat: Any) -> dict[str, Any]:
-    """The same by their names: the arrays that go over the wire."""
+    """The same by their names: the arrays of a message."""
     return dict(zip((name for name, _ in layout), pieces(layout, flat), strict=True))
 
 
@@ -79,7 +79,7 @@ class Network(Spec):
         """Our names and shapes of the parameters, layer by layer, weight before bias."""
 
     def layout(self) -> Layout:
-        """The same by their names on the wire."""
+        """The same by their names in the messages."""
         return tuple((self.wire_names.get(name, name), shape) for name, shape in self.own_layout())
 
     @property

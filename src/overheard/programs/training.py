@@ -144,12 +144,12 @@ def _descended(
     """
     net, rule = network(recipe), rule_of(recipe)
     schedule = Schedule(recipe, data, rng)
-    if not net.chance:
+    if not net.random:
         schedule.draw_all()
-    for part in _parts(recipe, schedule, theta, whole=net.chance):
+    for part in _parts(recipe, schedule, theta, whole=net.random):
         model = theta[part]
         gradient, state = net.gradient(model, rng), rule.init(model)
-        batches = (schedule.one_by_one if net.chance else schedule.batches)(theta.dtype, part)
+        batches = (schedule.one_by_one if net.random else schedule.batches)(theta.dtype, part)
         for number, (inputs, labels, weights) in enumerate(hooked(batches, hooks, rng)):
             if not weights.any():
                 continue  # they wait for clients with more batches to end their epoch

@@ -328,7 +328,7 @@ def _categories(text: _TreeText) -> dict[int, Ints]:
     }
 
 
-# UBJSON from strangers: bounded in bytes, values and depth.
+# UBJSON from elsewhere: bounded in bytes, values and depth.
 
 _MARKERS = {b"i": "b", b"U": "B", b"I": "h", b"l": "i", b"L": "q", b"d": "f", b"D": "d"}
 """The markers of numbers, and how `struct` and numpy call them; the first byte is the highest."""

@@ -70,7 +70,7 @@ def _score_program(case: Case, program: Program) -> Scorer:
     """
     records, client = case.records, case.view.client
     if Messages not in case.view.kinds:
-        raise FixData("no release of a single client was heard, so its own model is not asked for")
+        raise FixData("no release of a single client was observed: its own model is not asked for")
     observed = case.view.know(Messages).exchanges
     try:
         own = program.alone(records, len(observed), stream(case.seed, "alone"))

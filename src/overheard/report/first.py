@@ -84,7 +84,7 @@ class First:
             elif not THREATS[name].isolates:
                 how = self.command("audit", name, "--threat", name)
                 found.append(Listener(who, "not tested here", how))
-        return [*found, Listener("Whoever holds the final model alone", "no attack here tests it")]
+        return [*found, Listener("A holder of the final model alone", "no attack here tests it")]
 
     def knowledge(self) -> str:
         """What the strongest attack had in its view, in a sentence."""

@@ -47,7 +47,7 @@ Array = NDArray[np.float64]
 def algorithm_3(view: View, theta: Array | None = None) -> AttributeValues:
     """Algorithm 3, with ``theta`` in place of the local model where it is given.
 
-    Refused of other models and attributes, and where too few messages were heard. Where the ones
+    Refused of other models and attributes, and where too few messages were observed. Where the ones
     cannot be counted (several local steps), s is rounded to the nearer value, as the paper says
     before it counts: on a linear model this is Algorithm 4.
     """

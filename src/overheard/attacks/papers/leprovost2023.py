@@ -78,7 +78,7 @@ class LastLayer:
     """The linear system of the paper, and the auxiliary records behind it.
 
     features: (n, h + 1) inputs of the last layer with a one; residuals: (n,); matrix: (h + 1, C)
-    mean features of each group; total: (h + 1,) K/2 times the gradient heard.
+    mean features of each group; total: (h + 1,) K/2 times the observed gradient.
     """
 
     known: Outside
@@ -100,7 +100,7 @@ class LastLayer:
 
 
 def last_layer(view: View, recipe: Recipe) -> LastLayer:
-    """The system at the last round heard."""
+    """The system at the last observed round."""
     if recipe.model.linear:
         raise ChooseAnotherAttack("needs a hidden layer: the last layer's inputs are its features")
     known = outside(view, recipe)

@@ -1,8 +1,8 @@
 """lyu2021: attributes from epoch-averaged gradients; its attacks and what it compares them with.
 
 In the paper's order, with its symbols where they can be typed: X_s is the sensitive attribute,
-which takes K values; w_t the model sent at epoch t, of which the client's gradient is heard; gamma
-the parameter of the softmax.
+which takes K values; w_t the model sent at epoch t, of which the client's gradient is observed;
+gamma the parameter of the softmax.
 
 - Section 3.2, Algorithm 1: `CosMatching` (`cos_matching`), and in `search` the loop that all three
   searches share. They differ in the distance that is least at the answer, in how a record's values
@@ -65,15 +65,15 @@ Rows: TypeAlias = "tuple[Tensor, ...]"
 Distance: TypeAlias = "Callable[[Matching, Rows, Tensor], Tensor]"
 
 
-# --- section 3.2: the gradients of virtual inputs, matched with those heard -----------------------
+# --- section 3.2: the gradients of virtual inputs, matched with those observed --------------------
 
 
 @dataclass(frozen=True)
 class Matching:
-    """The gradients heard, and what a candidate attribute would have produced.
+    """The observed gradients, and what a candidate attribute would have produced.
 
     labels: (m,), None where they are unknown too; candidates: (K, m, d) inputs under each value;
-    thetas, heard: (T, P), w_t and its gradient of every epoch.
+    thetas, observed: (T, P), w_t and its gradient of every epoch.
     """
 
     view: View
@@ -132,7 +132,8 @@ def matching(view: View) -> Matching:
 
 
 def cosine_distance(problem: Matching, result: Rows, rounds: Tensor) -> Tensor:
-    """One minus the mean over epochs of equation (1), the cosine of virtual and heard gradient."""
+    """One minus the mean over epochs of equation (1), the cosine of virtual and observed
+    gradient."""
     import torch
 
     virtual = problem.virtual(rounds, *result)
@@ -141,8 +142,8 @@ def cosine_distance(problem: Matching, result: Rows, rounds: Tensor) -> Tensor:
 
 
 def squared_distance(problem: Matching, result: Rows, rounds: Tensor) -> Tensor:
-    """Zhu et al. 2019: the squared distance of virtual and heard gradients, summed over epochs and
-    relative to the squared length of those heard."""
+    """Zhu et al. 2019: the squared distance of virtual and observed gradients, summed over epochs
+    and relative to the squared length of those observed."""
     observed = problem.observed[rounds]
     size = (observed**2).sum().clamp_min(np.finfo(float).tiny)
     return ((problem.virtual(rounds, *result) - observed) ** 2).sum() / size
@@ -255,7 +256,7 @@ class AttributeSearch:
 @dataclass(frozen=True)
 class CosMatching(AttributeSearch):
     """Searches, by Adam, for a distribution over the attribute's values for each record whose
-    gradients point in the direction of those heard (lyu2021 Algorithm 1). Where labels are not
+    gradients point in the direction of those observed (lyu2021 Algorithm 1). Where labels are not
     granted, for one over the classes too (section 5.4), from N(0, 1).
 
     Solves: max over s of Σₜ cos(∇L(θₜ; s), θₜ − θ′ₜ) (lyu2021, Algorithm 1)
@@ -358,7 +359,7 @@ class GradientVarianceGmm:
         attribute = None
         if self.then is not None and AttributeDomain in view.kinds:
             attribute = members_attribute(self.then, view, p > 0.5, rng)
-        details = {"member_variance": float(means.min()), "stranger_variance": float(means.max())}
+        details = {"member_variance": float(means.min()), "other_variance": float(means.max())}
         return Membership(p, attribute, details)
 
 
@@ -395,7 +396,7 @@ def members_attribute(
 
 
 def phase(observed: int, name: str) -> Rounds:
-    """lyu2021's choices of epochs (section 4.2, Table 7), as far as they were heard; the paper
+    """lyu2021's choices of epochs (section 4.2, Table 7), as far as they were observed; the paper
     counts from one."""
     choices = {
         "pre1": np.arange(1),
@@ -412,7 +413,7 @@ def phase(observed: int, name: str) -> Rounds:
 
 def grid(observed: int, last: tuple[int, ...], step: tuple[int, ...]) -> Choices:
     """driouich2022's choices (Tables 7 and 8): rounds {0, step, 2 step, ..., last}, as far as they
-    were heard, without repetitions."""
+    were observed, without repetitions."""
     choices = {tuple(range(0, min(a + 1, observed), b)) for a in last for b in step}
     return [np.array(c, dtype=np.int64) for c in sorted(choices, key=lambda c: (len(c), c))]
 
@@ -422,7 +423,7 @@ def grid(observed: int, last: tuple[int, ...], step: tuple[int, ...]) -> Choices
 
 @dataclass(frozen=True)
 class L2Lbfgs(AttributeSearch):
-    """Searches, by L-BFGS, for attribute values whose gradients are nearest to those heard in
+    """Searches, by L-BFGS, for attribute values whose gradients are nearest to those observed in
     Euclidean distance, then takes the nearest allowed value.
 
     Solves: min over s of Σₜ ‖∇L(θₜ; s) − (θₜ − θ′ₜ) / rate‖² (Zhu et al. 2019)
@@ -550,10 +551,10 @@ def matrices_of(view: View, epochs: int) -> Array:
 
 def votes(matrices: Array) -> dict[str, NDArray[np.int64]]:
     """The row (m,) that each of the seven heuristics chooses; the first among equals."""
-    right, chance, loss, norm, leading = matrices
+    right, p, loss, norm, leading = matrices
     chosen = {
         "label_status": right.sum(axis=-1).argmax(axis=0),
-        "probability": chance.sum(axis=-1).argmax(axis=0),
+        "probability": p.sum(axis=-1).argmax(axis=0),
         "loss_norm": np.abs(loss).sum(axis=-1).argmin(axis=0),
         "final_loss": loss[..., -1].argmin(axis=0),
         "gradient_norm": norm.sum(axis=-1).argmax(axis=0),

@@ -83,7 +83,7 @@ class LearnedMap:
 
     Settings: ``hidden`` units (1000 in the paper), Adam ``steps`` and ``rate`` for the map
     (problem 9), ``search_steps`` and ``search_rate`` for the fixed point (problem 10). The search
-    starts at the last returned model. ``rounds``: at most so many of those heard, evenly spread.
+    starts at the last returned model. ``rounds``: at most so many of those observed, evenly spread.
     """
 
     name: ClassVar[str] = "learned_map"

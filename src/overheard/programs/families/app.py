@@ -53,7 +53,7 @@ class ReplayOptions:
         are drawn, too, because the noise then has a shape.
     uncorrelated: how much of the correlation of noise that drawn clients show is taken as none:
         little, because the noise of batch orders lies in few directions.
-    spare: coordinates an unknown that are used: more say little that is new.
+    equations: coordinates an unknown that are used: more say little that is new.
     """
 
     replays: int = 20_000
@@ -94,11 +94,11 @@ class App(Program):
         return _arrays(made_by(self.settings.model))
 
     @property
-    def chance(self) -> bool:  # type: ignore[override]
+    def random(self) -> bool:  # type: ignore[override]
         return self.settings.shuffle
 
     def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
-        if self.chance:
+        if self.random:
             return self._trained(received, records, int(rng.integers(1 << 32)))
         first, second = (self._trained(received, records, seed) for seed in (0, 1))
         if distance(first, second):
@@ -142,7 +142,7 @@ class App(Program):
                 "a record that may be absent changes every batch; ask of its values"
             )
         records, rng = candidates.records, np.random.default_rng(0)
-        options = SHUFFLED if self.chance else IN_ORDER
+        options = SHUFFLED if self.random else IN_ORDER
         once = options.orders * (candidates.unknowns + 1) + options.drawn
         if once > options.replays:
             raise ChooseAnotherAttack(
@@ -172,7 +172,7 @@ class App(Program):
             }
             return _flat(self._trained(one.sent, Records(mixed), order))
 
-        self.respond(one.sent, tables[0], rng)  # refuses where chance is not said
+        self.respond(one.sent, tables[0], rng)  # refuses where randomness is not declared
         bases = [answer(nobody, order) for order in range(orders)]
         base, returned = np.mean(bases, axis=0), _flat(one.returned)
         room(base.size, records, orders * len(tables))
@@ -186,7 +186,7 @@ class App(Program):
             added = features[choice, np.arange(records)].sum(axis=0)
             missed.append(answer(choice, order) - base - added)
         rounding = ROUNDING * max(float(np.abs(returned).max()), 1e-30)
-        if not self.chance:
+        if not self.random:
             sd = np.sqrt(np.mean(np.square(missed), axis=0) + rounding**2)
             return features, returned - base, sd
         # half of the clients drawn say what noise coordinates have in common, the others how large

@@ -117,7 +117,7 @@ class Statistics(Program):
     domains: dict[str, tuple[Value, ...]] = {}
 
     @property
-    def chance(self) -> bool:  # type: ignore[override]
+    def random(self) -> bool:  # type: ignore[override]
         return self.settings.noise > 0
 
     @model_validator(mode="after")

@@ -115,7 +115,7 @@ class Trees(Program):
         return super().planned(settings, encoding, target, records)
 
     @property
-    def chance(self) -> bool:  # type: ignore[override]
+    def random(self) -> bool:  # type: ignore[override]
         """Sampled rows and columns are nobody's to repeat."""
         return min(self.settings.subsample, self.settings.colsample_bytree) < 1
 
@@ -227,7 +227,7 @@ def model_bytes(message: Message, number: int) -> bytes:
 
 
 def _joined(model: bytes, new: list[bytes], number: int) -> bytes:
-    """A stranger's models as one, each read and checked before."""
+    """Received models as one, each read and checked before."""
     for raw in new:
         read_model(raw, f"a model of round {number}")
     try:
@@ -283,7 +283,7 @@ def tree_equations(
 
 
 def check_visits(models: Models, rows: int) -> None:
-    """Refuse trees that would take minutes and gigabytes: a stranger may send very many."""
+    """Refuse trees that would take minutes and gigabytes: whoever sends may send very many."""
     pairs = [(() if sent is None else sent.trees, own_trees(sent, back)) for sent, back in models]
     every = {tree for pair in pairs for trees in pair for tree in trees}
     grown = sum(len(own) for _, own in pairs)
