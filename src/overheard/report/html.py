@@ -98,7 +98,7 @@ def contents(audit: Audit, rows: int, measured: Sequence[Point]) -> dict[str, An
 
 
 _MARKS = {
-    "secret": "<code>{}</code>",
+    "code": "<code>{}</code>",
     "client": '<strong class="name">{}</strong>',
     "value": "<strong>{}</strong>",
     "share": '<strong class="unbroken">{}</strong>',
@@ -184,7 +184,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")
 
 def render_markdown(audit: Audit, measured: Sequence[Point] = ()) -> str:
     """The report as one Markdown document."""
-    markdown = environment({"secret": "**{}**"}, _text, finalize=_text)
+    markdown = environment({"code": "**{}**"}, _text, finalize=_text)
     markdown.filters["code"] = _code
     parts = contents(audit, EVERYTHING, measured)
     return markdown.get_template("report.md.j2").render(parts).rstrip() + "\n"
