@@ -75,8 +75,7 @@ def run(
 
 
 def _check(wanted: list[runner.Experiment], out: Path, hours: float) -> None:
-    items = runner.to_check(wanted, out, hours)
-    moved = 0
+    items, moved = runner.to_check(wanted, out, hours), 0
     with terminal.steps("cells again:") as show:
         for number, item in enumerate(items):
             show(item[0].name, number, len(items))

@@ -33,7 +33,7 @@ from overheard.federation.reading import Key
 from overheard.questions.question import all_questions
 from overheard.report import render
 from overheard.report import words as words_of
-from overheard.report.html import title
+from overheard.report.html import CHROMIUM, title
 
 ASSETS = ROOT / "docs" / "assets" / "demo"
 NAMES = ("linear", "network")
@@ -44,12 +44,11 @@ QUESTIONS = {asked.name: asked.asks for asked in all_questions().values()}
 def attack_table() -> str:
     """Question, attack, what it must know, paper."""
     rows = []
-    for name, attack in sorted(
-        all_attacks().items(), key=lambda item: (list(QUESTIONS).index(item[1].question), item[0])
-    ):
+    order = list(QUESTIONS)
+    for attack in sorted(all_attacks().values(), key=lambda a: (order.index(a.question), a.name)):
         needs = ", ".join(sorted(kind.name for kind in attack.needs))
         paper = {"overheard": "ours", "baseline": "a guess"}.get(attack.paper, attack.paper)
-        rows.append((attack.question, f"`{name}`", needs, paper))
+        rows.append((attack.question, f"`{attack.name}`", needs, paper))
     return table(["question", "attack", "knows", "from"], rows)
 
 
@@ -196,8 +195,7 @@ def page_hash(page: str) -> str:
 
 def chromium() -> str | None:
     """Where the browser is."""
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    return next((path for name in names if (path := shutil.which(name))), None)
+    return next(filter(None, map(shutil.which, CHROMIUM)), None)
 
 
 def photograph() -> None:

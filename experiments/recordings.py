@@ -60,31 +60,36 @@ def recorded(
             yield simulated(config, dataset, Path(scratch) / "run")
         return
     folder = CACHE / "recordings" / _digest(config, dataset)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one makes it, the others wait
-        if not (folder / "run").exists():
-            shutil.rmtree(folder / "part", ignore_errors=True)  # of a killed process
-            simulated(config, dataset, folder / "part")
-            (folder / "part").rename(folder / "run")
-            _make_room(folder)
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        yield Recording.open(folder / "run")
+
+    def make(part: Path) -> None:
+        simulated(config, dataset, part)
+        _make_room(folder)
+
+    with _once(folder / "run", make) as run:
+        yield Recording.open(run)
 
 
 def kept(what: object, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """Arrays that take long to make, kept by what they are of (in words) and the package's code."""
     name = hashlib.sha256(repr(what).encode() + _code()).hexdigest()[:24]
     path = CACHE / "arrays" / f"{name}.npz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one makes them, the others wait
-        if not path.exists():
-            part = path.with_name(f"{name}.part.npz")
-            np.savez(part, **make())  # type: ignore[arg-type]
-            part.rename(path)
-    with np.load(path) as arrays:
+    with _once(path, lambda part: np.savez(part, **make())), np.load(path) as arrays:  # type: ignore[arg-type]
         return dict(arrays)
+
+
+@contextmanager
+def _once(place: Path, make: Callable[[Path], object]) -> Iterator[Path]:
+    """A file or folder that one process makes while the others wait, and that stays for now."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    part = place.with_name(f"part-{place.name}")
+    with place.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            shutil.rmtree(part, ignore_errors=True)  # of a killed process
+            make(part)
+            part.rename(place)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield place
 
 
 def simulated(config: Mapping[str, Any], dataset: Dataset | None, folder: Path) -> Recording:
@@ -129,8 +134,8 @@ def _make_room(newest: Path) -> None:
     for path in kept:
         if total <= CACHE_BYTES or path == newest:
             return
-        with suppress(OSError), (path / "lock").open("w") as lock:
+        with suppress(OSError), (path / "run.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.rename(path / "run", path / "part")
-            shutil.rmtree(path / "part")
+            os.rename(path / "run", path / "part-run")
+            shutil.rmtree(path / "part-run")
             total -= sizes[path]

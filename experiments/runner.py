@@ -23,7 +23,6 @@ A toy, in a module of this package::
 from __future__ import annotations
 
 import datetime
-import difflib
 import fcntl
 import hashlib
 import json
@@ -43,6 +42,7 @@ from typing import Any
 
 from overheard.errors import ChooseAnotherOutput, FixConfig
 from overheard.files import sole_writer
+from overheard.transcript.threat import nearest
 from overheard.workers import in_processes
 
 HERE = Path(__file__).parent
@@ -165,9 +165,7 @@ def chosen(names: Sequence[str]) -> list[Experiment]:
         }
         if not mine:
             groups = {one.group for one in known.values()}
-            near = difflib.get_close_matches(name, [*known, *groups], n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise FixConfig(f"unknown experiment {name!r}; `python -m experiments list`{hint}")
+            raise FixConfig(f"unknown experiment {name!r}; {nearest(name, [*groups, *known])}")
         wanted = {**wanted, **mine}
     return list(wanted.values())
 

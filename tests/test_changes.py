@@ -69,7 +69,7 @@ def changed(copy: Path) -> set[str]:
 
 
 def test_a_defence_a_loss_and_an_attack(workplace: Any) -> None:
-    """The attack is the one that docs/add-an-attack.md shows."""
+    """The attack is the one that docs/add-an-attack.md shows: audited, listed and explained."""
     copy = workplace.path / "src" / "overheard"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "federation" / "defences" / "halved.py").write_text(DEFENCE)
@@ -80,11 +80,11 @@ def test_a_defence_a_loss_and_an_attack(workplace: Any) -> None:
     assert all(any(path.startswith(one) for one in said) for path in changed(copy))
     assert len(changed(copy)) == 3
 
-    def overheard(*arguments: str) -> None:
-        subprocess.run(
-            [sys.executable, "-m", "overheard", *arguments],
+    def overheard(*arguments: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "overheard", *arguments], capture_output=True, text=True,
             cwd=workplace.path, env={**os.environ, "PYTHONPATH": str(copy.parent)}, check=True,
-        )  # fmt: skip
+        ).stdout  # fmt: skip
 
     config = workplace.CONFIG.replace("[training]", '[training]\nloss = "log_cosh"')
     (workplace.path / "changed.toml").write_text(config + '[[defence]]\nname = "halved"\n')
@@ -93,5 +93,8 @@ def test_a_defence_a_loss_and_an_attack(workplace: Any) -> None:
     audit = json.loads((workplace.path / "audit" / "audit.json").read_text())
     assert "the defence halved" in json.dumps(audit)
     assert {finding["attack"] for finding in audit["findings"]} == {"share_of_values"}
+    assert audit["attacks"][0]["equation"].startswith("(θ − θ′)")
+    assert "share_of_values" in overheard("attacks")
+    assert "how common each value is" in overheard("attacks", "share_of_values")
     training = next((workplace.path / "new" / "side").glob("*-clientprogram.json"))
     assert "log_cosh" in training.read_text()

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
-from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from report_words import Page
 from scripts import load
 
 from overheard.evaluation.record import Audit
@@ -36,10 +35,6 @@ EVIL = (
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]")
 KEPT = {"metric", "question", "threat", "version", "paper", "outcome", "level"}
 FLAGS = {"flag", "overconfident"}  # empty where there is nothing to say against an answer
-
-
-def attempting() -> ModuleType:
-    return load(Path(__file__).parent / "transcript" / "attempting.py")
 
 
 def poisoned(content: Any, key: str = "") -> Any:
@@ -73,34 +68,27 @@ def evil_audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-class Seen(HTMLParser):
+def acting(page: Page) -> list[str]:
     """What a browser would act on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: dict[str, int] = {}
-        self.acting: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] = self.tags.get(tag, 0) + 1
-        for name, value in attrs:
-            link = name in ("href", "src", "action", "formaction") and not (value or "").startswith(
-                "#"
-            )
-            if name.startswith("on") or link or name == "style":
-                self.acting.append(f"{tag} {name}={value}")
+    return [
+        f"{tag} {name}={value}"
+        for tag, attributes in page.tags
+        for name, value in attributes.items()
+        if name.startswith("on")
+        or name in ("src", "action", "formaction", "style")
+        or (name == "href" and not str(value).startswith("#"))
+    ]
 
 
 def test_the_page_holds_no_script_but_ours(evil_audit: Path) -> None:
-    audit = Audit.model_validate_json(evil_audit.read_bytes())
-    seen, clean = Seen(), Seen()
-    seen.feed(render(audit))
     source = ROOT / "docs" / "assets" / "demo" / "network.json"
-    clean.feed(render(Audit.model_validate_json(source.read_bytes())))
-    assert seen.acting == clean.acting == []
-    assert seen.tags["script"] == seen.tags["style"] == 1
-    assert "img" not in seen.tags
-    assert set(seen.tags) <= set(clean.tags) | {"code"}
+    seen, clean = (
+        Page(render(Audit.model_validate_json(path.read_bytes()))) for path in (evil_audit, source)
+    )
+    assert acting(seen) == acting(clean) == []
+    assert len(seen.named("script")) == len(seen.named("style")) == 1
+    names, usual = ({tag for tag, _ in page.tags} for page in (seen, clean))
+    assert names <= (usual | {"code"}) - {"img"}
 
 
 def test_the_markdown_holds_no_link_image_or_html(evil_audit: Path) -> None:
@@ -150,7 +138,7 @@ def test_pictures_hold_names_as_text() -> None:
 def evil_place(workplace: Any, evil_audit: Path) -> Any:
     """A folder with a recording and two audits in which every name is evil."""
     plain = EVIL.replace("\ud800", "")
-    attempting().sound(workplace.path / "evil", plain, plain)
+    load(ROOT / "tests/transcript/attempting.py").sound(workplace.path / "evil", plain, plain)
     for name in ("one.json", "two.json"):
         (workplace.path / name).write_bytes(evil_audit.read_bytes())
     content = json.loads((workplace.path / "two.json").read_text())

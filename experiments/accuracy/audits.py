@@ -69,13 +69,12 @@ def clients_of(
 
 def as_numbers(whole: Dataset) -> Dataset:
     """Every text as a number, as tutorials encode tables."""
-    columns = {
-        n: v
-        if v.dtype.kind == "f" or n in (whole.target, whole.client)
-        else np.unique(v, return_inverse=True)[1].astype(np.float64)
-        for n, v in whole.records.columns.items()
+    texts = {
+        name: np.unique(values, return_inverse=True)[1].astype(np.float64)
+        for name, values in whole.records.without(whole.client, whole.target).columns.items()
+        if values.dtype.kind != "f"
     }
-    return replace(whole, records=Records(columns))
+    return replace(whole, records=Records({**whole.records.columns, **texts}))
 
 
 def audited(case: Case, seed: int) -> dict[str, Any]:

@@ -25,12 +25,7 @@ SGD: Settings = {"learning_rate": 0.1}
 MOMENTUM: Settings = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.01}
 ADAM: Settings = {"optimiser": {"name": "adam"}, "learning_rate": 0.001}
 DECAY: Settings = {"name": "adam", "weight_decay": 0.01, "decoupled": True}
-RULES = {
-    "SGD": SGD,
-    "momentum": MOMENTUM,
-    "Adam": ADAM,
-    "AdamW": {**ADAM, "optimiser": DECAY},
-}
+RULES = {"SGD": SGD, "momentum": MOMENTUM, "Adam": ADAM, "AdamW": {**ADAM, "optimiser": DECAY}}
 MLP: Settings = {"name": "mlp", "hidden": [128, 64]}
 OTHERS = 3000
 """Records of other clients, from which imputation learns, and of nobody's, where it is granted."""

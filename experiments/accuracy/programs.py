@@ -49,8 +49,6 @@ BINS = {
 }
 PAIRS, TRIPLES = tuple(combinations(BINS, 2))[:5], tuple(combinations(BINS, 3))[:4]
 """Public columns of the tables of three and of four columns, the attribute being the other one."""
-HIDDEN: Settings = {"suppress": 5, "zeros": False}
-FEWER: Settings = {"suppress": 10, "zeros": False}
 RELEASES: dict[str, tuple[Sequence[tuple[str, ...]], Settings]] = {
     "1 table of 2 columns": ([("xage",)], {}),
     "6 tables of 2 columns": ([(c,) for c in BINS], {}),
@@ -58,15 +56,8 @@ RELEASES: dict[str, tuple[Sequence[tuple[str, ...]], Settings]] = {
     "5 tables of 3 columns": (PAIRS, {}),
     "1 table of 4 columns": (TRIPLES[:1], {}),
     "4 tables of 4 columns": (TRIPLES, {}),
-    "1 table of 4 columns, below 5 suppressed": (TRIPLES[:1], {"suppress": 5}),
-    "1 table of 4 columns, below 5 suppressed, zeros too": (TRIPLES[:1], HIDDEN),
-    "1 table of 4 columns, below 10 suppressed, zeros too": (
-        TRIPLES[:1],
-        HIDDEN | {"suppress": 10},
-    ),
     "1 table of 4 columns, rounded to 5": (TRIPLES[:1], {"round_to": 5}),
     "1 table of 4 columns, rounded to 10": (TRIPLES[:1], {"round_to": 10}),
-    "5 tables of 3 columns, below 5 suppressed, zeros too": (PAIRS, HIDDEN),
     "5 tables of 3 columns, rounded to 5": (PAIRS, {"round_to": 5}),
 }
 """The public columns of each table, and what is done against readers."""
@@ -205,7 +196,7 @@ def _tried(each: Cell) -> Settings:
     (row,) = found.findings
     values: Settings = {"lift": max(row.lift or 0.0, 0.0), "utility": found.utility}
     values |= {"utility is": found.utility_is, "flagged": row.flagged}
-    values |= {"bits": row.details["bits_gained"]} if "bits_gained" in row.details else {}
+    values |= {"bits": row.calibration.bits} if row.calibration else {}
     if noise := setting.get("strength"):
         rounds = base["training"]["rounds"]
         values["epsilon"] = sampled_gaussian_changed(noise, 1.0, rounds, DELTA)
@@ -265,11 +256,7 @@ def released_table() -> str:
     def proven(name: str, column: str) -> str:
         return f"{sum(found[f'{name}; {column}'].values['proven'].values()):,}"
 
-    rows = [
-        [name, *(proven(name, column) for column in ATTRIBUTES)]
-        for name in RELEASES
-        if "suppressed" not in name
-    ]
+    rows = [[name, *(proven(name, column) for column in ATTRIBUTES)] for name in RELEASES]
     return table(("released, once", *(f"`{a}`" for a in ATTRIBUTES)), rows)
 
 

@@ -39,10 +39,7 @@ NUMERIC = ("duration", "days_left")
 
 
 def load(
-    folder: str | Path | None = None,
-    seed: int = 0,
-    limit: int = 20_000,
-    drop: Sequence[str] = (),
+    folder: str | Path | None = None, seed: int = 0, limit: int = 20_000, drop: Sequence[str] = ()
 ) -> Dataset:
     """The fares; ``seed`` draws the ``limit`` fares of each airline."""
     public = (*CATEGORIES, *NUMERIC)

@@ -325,8 +325,7 @@ def page(paper: str) -> str:
     parts = [
         f"# {paper}: {title(paper)}",
         f"**{about['verdict'].strip()}** {state}",
-        "In the tables a cell is *paper / theirs here / ours*; a dash is what the paper does not "
-        "print, or what is not measured yet. What is said of such items was found by earlier code.",
+        "Cells are *paper / theirs here / ours*; a dash is not printed there, or not measured yet.",
         table(["item", "what it is", "code", "command", "data", "seeds", "verdict"], rows),
     ]
     for item in about["items"]:
@@ -351,11 +350,9 @@ def _run(item: Mapping[str, Any]) -> tuple[str, str, str]:
 def _section(item: Mapping[str, Any]) -> list[str]:
     experiment = experiments()[item["experiment"]]
     commits = sorted({r.commit for r in results(experiment.name)})
-    parts = [
-        f"## {item['name']}: {item['about']}",
-        f"*{verdict(item)}*." + (f" Commits {', '.join(commits)}." if commits else ""),
-        *([item["note"].strip()] if "note" in item else []),
-    ]
+    parts = [f"## {item['name']}: {item['about']}"]
+    parts += [f"Measured at {', '.join(commits)}."] if commits else []
+    parts += [item["note"].strip()] if "note" in item else []
     if "rows" in item:
         parts.append(layout(item))
     if commits and (is_drawn(item) or "rows" not in item):

@@ -48,11 +48,7 @@ def messages(link: Messages, rows: NDArray[np.int64]) -> Messages:
 
 
 def attribute_values(
-    recording: Recording,
-    column: str,
-    attack: Attack | None,
-    seed: int,
-    clients: Sequence[str] = (),
+    recording: Recording, column: str, attack: Attack | None, seed: int, clients: Sequence[str] = ()
 ) -> Values:
     """Accuracy, majority and CPU seconds by client; of ours the calibration error too.
 

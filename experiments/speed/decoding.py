@@ -80,7 +80,7 @@ def attacked(attack: Any, view: View, truth: Array) -> Facts:
     return {"accuracy": float((values == truth).mean())}
 
 
-def _max_entropy(sizes: Sizes, folder: Path) -> Job:
+def attribute(sizes: Sizes, folder: Path) -> Job:
     from overheard.attacks.attribute import MaxEntropy
 
     view, truth = view_of(sizes, folder)
@@ -122,7 +122,7 @@ LINES = (
     Comparison(
         "attribute-decoding",
         "a two-valued attribute of 1000 records, MLP 446-128-30, one full-batch float32 round",
-        _max_entropy,
+        attribute,
         Party("cos-matching (100 Adam steps)", _cosine),
         {
             "records": 1000,

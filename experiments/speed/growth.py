@@ -18,24 +18,8 @@ WIDER = {**WIDE, "hidden": 700}
 """With 210,700: more than twice as many as 100,000 records."""
 LARGE = {**WIDE, "inputs": 1000, "hidden": 1480}
 """1.5 million parameters."""
-
-
-def _decoding(sizes: Sizes, folder: Path) -> Job:
-    """One full-batch round of a network, one attribute of all records."""
-    return decoding._max_entropy({**WIDE, **sizes}, folder)
-
-
-def _decoding_wider(sizes: Sizes, folder: Path) -> Job:
-    return decoding._max_entropy({**WIDER, **sizes}, folder)
-
-
-def _decoding_large(sizes: Sizes, folder: Path) -> Job:
-    return decoding._max_entropy({**LARGE, **sizes}, folder)
-
-
-def _decoding_rounds(sizes: Sizes, folder: Path) -> Job:
-    """Logistic regression, whose rounds are all used."""
-    return decoding._max_entropy({**WIDE, "inputs": 50, "hidden": 0, **sizes}, folder)
+LOGISTIC = {**WIDE, "inputs": 50, "hidden": 0}
+"""Logistic regression, whose rounds are all used."""
 
 
 def _decoding_parameters(sizes: Sizes, folder: Path) -> Job:
@@ -43,7 +27,7 @@ def _decoding_parameters(sizes: Sizes, folder: Path) -> Job:
     inputs = 20 if sizes["parameters"] < 10_000 else 100
     hidden = max(1, round((sizes["parameters"] - 10) / (inputs + 11)))
     chosen = {"records": 200, "inputs": inputs, "hidden": hidden}
-    return decoding._max_entropy({**WIDE, **chosen}, folder)
+    return decoding.attribute({**WIDE, **chosen}, folder)
 
 
 def _messages(sizes: Sizes, folder: Path) -> Job:
@@ -114,38 +98,38 @@ CURVES = (
     # lies between the two laws.
     Growth(
         "decoding-records", "decoding an attribute, MLP 300-700-10, one full-batch round",
-        "records", RECORDS, _decoding_wider, time=2.0, memory=2.0,
+        "records", RECORDS, decoding.attribute, WIDER, time=2.0, memory=2.0,
     ),
     # Above 6,000 records the Gram matrix is not formed, and memory is that of the records.
     Growth(
         "decoding-large-model",
         "decoding an attribute, MLP 1000-1480-10 (1.5 million parameters), one full-batch round",
-        "records", (1000, 5000, 20_000), _decoding_large, time=2.0, memory=1.0,
+        "records", (1000, 5000, 20_000), decoding.attribute, LARGE, time=2.0, memory=1.0,
         peak=4.0,
     ),
     # K - 1 unknowns a record: the Gram matrix is their square, its factor their cube.
     Growth(
         "decoding-candidates", "decoding an attribute of 300 records, MLP 300-128-10, one round",
-        "candidates", (2, 4, 8, 16, 32), _decoding, time=3.0, memory=2.0,
+        "candidates", (2, 4, 8, 16, 32), decoding.attribute, WIDE, time=3.0, memory=2.0,
     ),
     # Models without hidden layers use every round; each adds its equations to a Gram matrix.
     Growth(
         "decoding-rounds", "decoding an attribute of 300 records, logistic regression of 50 inputs",
-        "rounds", (10, 100, 1000), _decoding_rounds, time=1.0, memory=1.0,
+        "rounds", (10, 100, 1000), decoding.attribute, LOGISTIC, time=1.0, memory=1.0,
     ),
     # Per-record gradients are never built: a pass through the network and inner products of its
     # factors are linear in the parameters, in time and, by the factors (records x width) and a few
     # copies of the model, in memory. The solve does not depend on them: flat at first.
     Growth(
         "decoding-parameters", "decoding an attribute of 200 records, networks of growing width",
-        "parameters", (1_000, 10_000, 100_000, 1_000_000, 10_000_000), _decoding_parameters,
+        "parameters", (1_000, 10_000, 100_000, 1_000_000, 10_000_000), _decoding_parameters, {},
         time=1.0, memory=1.0,
     ),
     # Every byte is written, hashed, read and hashed: linear. At small models the index and fsync
     # are all there is. Memory is that of the link that is read, which holds all rounds.
     Growth(
         "recording-parameters", "writing and reading ten rounds of two clients",
-        "parameters", (1_000, 10_000, 100_000, 1_000_000, 10_000_000), _messages,
+        "parameters", (1_000, 10_000, 100_000, 1_000_000, 10_000_000), _messages, {},
         time=1.0, memory=1.0,
     ),
     # Training, truth and side knowledge are linear in the clients; so is memory, which is the
@@ -154,13 +138,13 @@ CURVES = (
     Growth(
         "simulation-clients",
         "simulating and recording logistic regression of 50 inputs, 50 records a client",
-        "clients", (10, 100, 1000, 10_000), _simulation, time=1.0, memory=1.0,
+        "clients", (10, 100, 1000, 10_000), _simulation, {}, time=1.0, memory=1.0,
     ),
     # One round after the other is read and let go: linear, what is kept is a few numbers a record.
     # The posterior of T rounds costs T^3, and all posteriors up to it a few times as much.
     Growth(
         "secure-aggregation-rounds",
         "detecting a property under secure aggregation, LeNet, 100 auxiliary records, 50 clients",
-        "rounds", (10, 100, 1000), _detecting, time=1.0, memory=0.5,
+        "rounds", (10, 100, 1000), _detecting, {}, time=1.0, memory=0.5,
     ),
 )  # fmt: skip

@@ -22,12 +22,9 @@ CURVES: Mapping[str, Growth] = {curve.name: curve for curve in growth.CURVES}
 
 
 def _compared(each: Cell) -> dict[str, Any]:
-    return compared(LINES[each["line"]], each["sizes"] == "small") | _software()
-
-
-def _software() -> dict[str, str]:
-    """Where it ran, as far as ratios depend on it."""
-    return {"python": platform.python_version(), **{n: version(n) for n in ("numpy", "torch")}}
+    """What was compared, and where it ran, as far as ratios depend on it."""
+    software = {"python": platform.python_version(), **{n: version(n) for n in ("numpy", "torch")}}
+    return compared(LINES[each["line"]], each["sizes"] == "small") | software
 
 
 def _grown(each: Cell) -> dict[str, Any]:

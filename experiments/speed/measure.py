@@ -112,14 +112,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Growth:
-    """Time and memory of our work against one size; ``time`` and ``memory`` are the greatest
-    exponents expected. ``peak``: the most memory that it may take, in GB; 0: no bound."""
+    """Time and memory of our work against one size, the ``others`` being as they are; ``time`` and
+    ``memory`` are the greatest exponents expected. ``peak``: the most memory that it may take, in
+    GB; 0: no bound."""
 
     name: str
     what: str
     axis: Literal["records", "parameters", "clients", "rounds", "candidates"]
     points: tuple[int, ...]
     prepare: Prepare
+    others: Sizes
     time: float
     memory: float
     peak: float = 0.0
@@ -212,14 +214,9 @@ def cannot(party: Party) -> str:
     if party.needs and find_spec(party.needs) is None:
         return f"{party.needs} is not installed"
     if party.engine:
-        missing = [name for name in ("unshare", "ip") if shutil.which(name) is None]
-        tried = (
-            missing
-            or subprocess.run(  # nosec B603  # constants
-                [*LOOPBACK, "true"], capture_output=True, check=False
-            ).returncode
-        )
-        if tried:
+        there = shutil.which("unshare") and shutil.which("ip")
+        asked = [*LOOPBACK, "true"]
+        if not there or subprocess.run(asked, capture_output=True, check=False).returncode:  # nosec B603  # constants
             return "no namespaces here, and it listens on every interface that it sees"
     return ""
 
@@ -277,7 +274,9 @@ def compared(line: Comparison, quick: bool = False) -> dict[str, Any]:
 def grown(line: Growth, size: int) -> dict[str, Any]:
     """One point of a curve."""
     with tempfile.TemporaryDirectory(prefix="overheard-speed-") as folder:
-        found = measured(Party("ours", line.prepare), {line.axis: size}, Path(folder))
+        found = measured(
+            Party("ours", line.prepare), {**line.others, line.axis: size}, Path(folder)
+        )
     return {"size": size, **{name: found[name] for name in ("cpu", "peak_mb", "extra_mb")}}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LONGEST = 4000
-"""Letters of a message; a stranger's file may quote itself into one at any length."""
+"""Letters of a message; a foreign file may quote itself into one at any length."""
 
 
 class OverheardError(Exception):
@@ -54,7 +54,7 @@ class AttackFailed(OverheardError):
 
 
 class ListenLonger(NotRun):
-    """The messages heard do not determine what was asked for."""
+    """The messages observed do not determine what was asked for."""
 
 
 class ChooseAnotherOutput(OverheardError):

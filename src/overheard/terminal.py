@@ -36,7 +36,7 @@ def show_error(kind: type[BaseException], error: BaseException, trace: Any) -> N
 
 
 def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """What a library warns of, on one line: it may quote a stranger's names."""
+    """What a library warns of, on one line: it may quote foreign names."""
     complain(f"warning: {category.__name__}: {message}")
 
 
@@ -138,16 +138,16 @@ def steps(title: str) -> Iterator[Callable[[str, int, int], None]]:
     from rich import progress as rich
 
     lines = not (_MODE.quiet or _MODE.json or sys.stderr.isatty())
-    said, columns = "", (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
+    text, columns = "", (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
     with _bar(*columns) as bar:
         task = bar.add_task(title, total=None)
 
         def show(what: str, done: int, total: int) -> None:
-            nonlocal said
+            nonlocal text
             about = visible(f"{title} {what}".strip())
             bar.update(task, completed=done, total=total, description=about)
-            if lines and what not in ("", said) and done < total:
-                said = what
+            if lines and what not in ("", text) and done < total:
+                text = what
                 complain(f"{title} {what} ({done} of {total} done)")
 
         yield show

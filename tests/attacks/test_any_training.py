@@ -140,7 +140,7 @@ def test_further_rounds_are_used_where_few_are_vague(
 ) -> None:
     def answered(client: Any, rng: Any) -> Posterior:
         used = len(client.messages)
-        notes = {"simulated_accuracy": simulated, "misfit": 1.0, "rounds_used": used}
+        notes = {"simulated_accuracy": simulated, "reduced_chi2": 1.0, "rounds_used": used}
         return Posterior(client.prior, 1.0, 1, 1, 1, True, "direct_response", "", notes)
 
     monkeypatch.setattr(several_steps, "by_simulation", answered)

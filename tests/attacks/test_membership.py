@@ -80,7 +80,7 @@ def test_the_answer_of_inner_products_is_that_of_rows(pooled):
     np.testing.assert_allclose(quick.probabilities, slow.probabilities, atol=1e-6)
     link = client.messages
     moved = link.returned + 0.1 * rng.normal(size=link.returned.shape).astype(link.returned.dtype)
-    wrong = client.hearing(dataclasses.replace(link, returned=moved))
+    wrong = client.with_messages(dataclasses.replace(link, returned=moved))
     assert decode_one_step(wrong, rng).flag
 
 
@@ -177,11 +177,11 @@ def test_pools_need_members_and_strangers_and_no_twins(pooled):
         pooled(strangers=100)
     people = Records({"a": np.arange(4.0), "y": np.ones(4)})
     nobody = people.take(np.arange(0))
-    with pytest.raises(FixData, match="0 members and 4 strangers"):
+    with pytest.raises(FixData, match="0 members and 4 non-members"):
         pool_of(nobody, people, "c", 0)
-    with pytest.raises(FixData, match="4 members and 0 strangers"):
+    with pytest.raises(FixData, match="4 members and 0 non-members"):
         pool_of(people, nobody, "c", 0)
-    with pytest.raises(FixData, match=r"2 stranger\(s\) of the pool are among its own"):
+    with pytest.raises(FixData, match=r"2 non-member\(s\) of the pool are among its own"):
         pool_of(people, people.take(np.array([1, 2])), "c", 0)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,23 +15,17 @@ ARGUMENTS = ["--no-sandbox", "--disable-background-networking", "--disable-compo
 
 
 @pytest.fixture(scope="session")
-def screenshots() -> ModuleType:
-    """What photographs the demo's report."""
-    return documentation
-
-
-@pytest.fixture(scope="session")
-def demo_file(screenshots: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def demo_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's report, rendered now from the committed audits."""
     file: Path = tmp_path_factory.mktemp("demo") / "report.html"
-    file.write_text(screenshots.demo_page(), encoding="utf-8")
+    file.write_text(documentation.demo_page(), encoding="utf-8")
     return file
 
 
 @pytest.fixture(scope="session")
-def chromium(screenshots: ModuleType) -> Iterator[Any]:
+def chromium() -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = screenshots.chromium()
+    path = documentation.chromium()
     if path is None:
         pytest.skip("no Chromium on this machine; on Debian: apt install chromium")
     with api.sync_playwright() as play:

@@ -34,11 +34,11 @@ def test_reduction_keeps_the_likelihood_of_every_answer(m, k, rows, kind):
     assert reduced.unknowns == m * (k - 1)
 
 
-def test_misfit_tells_whether_the_stated_noise_is_right():
+def test_reduced_chi_square_tells_whether_the_stated_noise_is_right():
     problem = simulate(2, 20, 2, 2000, 0.05)
-    assert from_rows(problem.features, problem.total, 0.05).misfit == pytest.approx(1.0, abs=0.1)
-    assert from_rows(problem.features, problem.total, 0.01).misfit == pytest.approx(25.0, rel=0.1)
-    assert np.isnan(from_rows(problem.features[:, :, :3], problem.total[:3], 0.05).misfit)
+    assert from_rows(problem.features, problem.total, 0.05).chi2 == pytest.approx(1.0, abs=0.1)
+    assert from_rows(problem.features, problem.total, 0.01).chi2 == pytest.approx(25.0, rel=0.1)
+    assert np.isnan(from_rows(problem.features[:, :, :3], problem.total[:3], 0.05).chi2)
 
 
 def test_zero_noise_means_exact_up_to_float64():

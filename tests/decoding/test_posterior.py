@@ -151,8 +151,8 @@ def test_understated_noise_is_noticed_and_the_answer_stays_calibrated():
     for seed in range(8):
         problem = simulate(seed, 40, 2, 400, 5.0)
         measurement = from_rows(problem.features, problem.total, 0.5)
-        assert measurement.misfit == pytest.approx(100.0, rel=0.4)
-        assert module.believable(measurement).misfit == pytest.approx(1.0)
+        assert measurement.chi2 == pytest.approx(100.0, rel=0.4)
+        assert module.believable(measurement).chi2 == pytest.approx(1.0)
         p.append(module.decode(measurement).probabilities)
         s.append(problem.secret)
     assert calibration_error(np.concatenate(p), np.concatenate(s)) <= 0.05

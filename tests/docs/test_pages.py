@@ -152,11 +152,17 @@ def try_block(block: Block, place: Path, workplace: Any) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 def test_a_page_can_be_followed(
-    page: str, monkeypatch: pytest.MonkeyPatch, empty_workplace: Any
+    page: str, monkeypatch: Any, empty_workplace: Any, capsys: Any
 ) -> None:
     monkeypatch.chdir(empty_workplace.path)
     for block in blocks(page):
         try_block(block, empty_workplace.path, empty_workplace)
+    if page == "README.md":
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+        shares = [float(line[2]) for line in lines if line[:2] in (["site", "3"], ["site", "4"])]
+        assert len(shares) == 2
+        assert min(shares) > 0.7
+        assert max(shares) > 0.99
 
 
 @pytest.fixture
@@ -197,12 +203,7 @@ def test_every_command_is_shown_and_every_option_explained() -> None:
 
 
 @pytest.mark.parametrize("script", sorted(p.name for p in (ROOT / "examples").glob("*.py")))
-def test_examples_run(
-    script: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_examples_run(script: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     run_example(ROOT / "examples" / script)
     said = capsys.readouterr().out

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments import documentation, pages
-from overheard.attacks import all_attacks
+from experiments import pages
 
 
 @pytest.mark.slow
@@ -15,9 +14,3 @@ def test_pages_have_the_tables_of_today() -> None:
     assert not changed, "run `python -m experiments pages` and commit them"
     for name in pages.gathered("TABLES"):
         assert sum(f"<!-- table: {name} -->" in text for text in made.values()) == 1, name
-
-
-def test_every_attack_is_in_the_table() -> None:
-    table = documentation.attack_table()
-    for name in all_attacks():
-        assert f"| `{name}` |" in table

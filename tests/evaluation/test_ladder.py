@@ -75,7 +75,6 @@ def test_sums_are_listened_to_round_by_round_as_well(federate):
 
 WIDE = {"name": "mlp", "hidden": [32]}
 SOME = {"rounds": 1, "participation": 1.0, "clients": 5, "people": 60, "columns": 8}
-NAMED = {rung.name: rung for rung in RUNGS}
 REGISTER = ("x0", "x1", "x2", "x3")
 
 
@@ -123,6 +122,14 @@ def test_demographics_by_name_or_as_named():
     assert demographic(columns, ("linc",)) == ("linc",)
     with pytest.raises(FixConfig, match="no public column 'income'"):
         demographic(columns, ("income",))
+
+
+def test_labels_are_asked_about_on_the_first_rung_alone(federate):
+    audit_ = {"attributes": [], "label": True}
+    recording = federate({"name": "logistic"}, audit=audit_, **(SOME | {"people": 20}))
+    record = audit(recording, SERVER, ["max_entropy"], ["0"], options=AuditOptions(ladder="brief"))
+    doing = {one.doing for one in record.skipped if "of labels" in one.reason}
+    assert doing == {"as half", "as schema"}
 
 
 def test_the_ladder_of_an_audit_reaches_the_report(recording):

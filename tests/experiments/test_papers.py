@@ -167,14 +167,8 @@ def test_a_cell_of_a_papers_table_is_paper_theirs_and_ours(monkeypatch):
         )
     ]  # fmt: skip
     cells = [cell(m, s, 30, client=c, steps=1) for m in "ab" for s in (0, 1) for c in "xy"]
-    claims = {"accuracy": {"x": 0.5, "y": 0.7, "mean": 0.6}}
-    toy = Experiment(
-        "toy",
-        "",
-        lambda one: {},
-        lambda: cells,
-        claims=lambda one: claims if one.method == "a" else {},
-    )
+    claims = {"a": {"accuracy": {"x": 0.5, "y": 0.7, "mean": 0.6}}, "b": {}}
+    toy = Experiment("toy", "", dict, lambda: cells, claims=lambda one: claims[one.method])
     item = {"experiment": "toy", "measure": "accuracy", "rows": ["method"], "columns": ["at"]}
     monkeypatch.setattr(page, "experiments", lambda: {"toy": toy})
     monkeypatch.setattr(page, "results", lambda name: made)

@@ -44,12 +44,12 @@ CONFIG: dict[str, Any] = {
 
 
 def answers(found: Preflight) -> dict[str, str]:
-    return {e.name: e.answer(found.limits) for e in found.found}
+    return {e.name: e.answer(found.limits) for e in found.exposures}
 
 
 def test_a_rare_secret_is_not_let_pass_for_its_few_bits(tmp_path: Path) -> None:
     found = preflight(config(table(tmp_path, 200, rare=True)), changes=False)
-    (one,) = found.found
+    (one,) = found.exposures
     assert one.bits is not None
     assert one.bits < 0.1  # of 0.045 that there are
     assert one.certain == 200
@@ -70,7 +70,7 @@ def test_as_many_rounds_as_configured_are_listened_to(tmp_path: Path) -> None:
     assert (every.rounds, once.rounds, once.configured) == (40, 1, 40)
     assert every.answer == "too much"
     assert once.answer != "too much"
-    assert once.found[0].beyond(once.limits) == []
+    assert once.exposures[0].beyond(once.limits) == []
 
 
 def test_every_question_of_the_audit_is_asked(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_every_question_of_the_audit_is_asked(tmp_path: Path) -> None:
     run = Recording.open(simulate(plan(wanted), tmp_path / "run"))
     audited = {(v.question, v.attribute or ""): v.level for v in audit(run, EAVESDROPPER).secrets}
     del audited["local_model", ""]  # of a network, which has no one optimum
-    assert {(e.question, e.attribute) for e in found.found} == set(audited)
+    assert {(e.question, e.attribute) for e in found.exposures} == set(audited)
     assert set(answers(found)) == {"s", "membership (s)", "label"}
     assert audited["attribute", "s"] == audited["membership", "s"] == "exposed"
     assert set(answers(found).values()) == {"too much"}
@@ -122,7 +122,7 @@ def test_secure_aggregation_is_judged_as_if_it_were_not_there(tmp_path: Path) ->
     training = {"rounds": 1, "learning_rate": 0.1, "weighting": "equal"}
     asked = config(table(tmp_path, 40), training=training, defence=[{"name": "secure_sum"}])
     found = preflight(asked, changes=False)
-    assert "as if it were heard by itself" in found.notes[0]
+    assert "as if it were observed by itself" in found.notes[0]
     assert answers(found) == {"s": "too much"}
 
 

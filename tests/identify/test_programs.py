@@ -16,7 +16,7 @@ from overheard.data.dataset import HeldOut
 from overheard.errors import FixConfig
 from overheard.federation.federation import Federation
 from overheard.federation.plan import load_data
-from overheard.identify.search import Found, identify
+from overheard.identify.search import Outcome, identify
 from overheard.recorders.describe import settled
 from overheard.transcript.store import Recording
 
@@ -40,7 +40,7 @@ def sites(path: Path, names: str = "one two", people: int = 60) -> list[Site]:
     return found
 
 
-def found(tmp_path: Path, secret: str = "sex") -> Found:
+def found(tmp_path: Path, secret: str = "sex") -> Outcome:
     data = {"source": "file", "path": str(tmp_path / "table.csv"), "client": "site"}
     given = {"data": {**data, "target": "ill"}, "audit": {"attributes": [secret]}}
     return identify(Recording.open(tmp_path / "run"), given)
@@ -70,8 +70,8 @@ def test_newton(tmp_path: Path) -> None:
                 model = model + 0.4 * np.linalg.solve(back["hessian"], back["gradient"])
     best = found(tmp_path)
     assert best.explained
-    assert program(best.ranking[0].whole)["intercept"] == "first"
-    assert program(best.ranking[0].whole)["likelihood"] == "logistic"
+    told = {"intercept": "first", "likelihood": "logistic"}
+    assert told.items() <= program(best.ranking[0].whole).items()
     assert best.ranking[0].whole.data.scale == "none"
 
 

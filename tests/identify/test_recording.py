@@ -43,12 +43,11 @@ def test_init_finds_the_recipe_and_the_audit_follows(bare: Any) -> None:
     assert told["model"]["name"] == "linear"
     words = ["--with", "bare/audit.toml", "--attack", "majority", "--out", "audit"]
     bare.done("audit", "bare", *words)
-    replays = json.loads((bare.path / "audit" / "audit.json").read_text())["replays"]
-    assert [r["outcome"] for r in replays] == ["fits"] * 3
+    record = json.loads((bare.path / "audit" / "audit.json").read_text())
+    assert [r["outcome"] for r in record["replays"]] == ["fits"] * 3
     others = told["audit"]["also_fits"]  # one full-batch step of momentum is one of plain SGD
     assert any("momentum" in words for words in others)
-    notes = json.loads((bare.path / "audit" / "audit.json").read_text())["notes"]
-    assert any("fit as well" in note and others[0] in note for note in notes)
+    assert any("fit as well" in note and others[0] in note for note in record["notes"])
     assert "exists already" in bare.refused("init", "bare", *GIVEN)
 
 
@@ -148,11 +147,9 @@ def test_a_client_that_was_never_sampled_has_its_part_in_the_scales(
     assert (best.full_batch, best.epochs) == (True, 1)
     assert best.learning_rate == pytest.approx(0.1, rel=1e-5)
     assert found.ranking[0].whole.data.scale == scale
-    describe(
-        recording := Recording.open(tmp_path / "bare"), found.ranking[0].whole, tmp_path / "known"
-    )
-    known = recording.described_in(tmp_path / "known")
-    assert sorted(known.truth()) == ["0", "1", "2"]
+    recording, known = Recording.open(tmp_path / "bare"), tmp_path / "known"
+    describe(recording, found.ranking[0].whole, known)
+    assert sorted(recording.described_in(known).truth()) == ["0", "1", "2"]
     assert [f.outcome for f in found.fits] == ["fits"] * 3
 
 

@@ -26,7 +26,7 @@ from overheard.identify.search import (
     search,
     turned,
 )
-from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.recipe import Dense, Module, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
 from overheard.transcript.store import Recording
 
@@ -98,9 +98,14 @@ def test_mini_batches_of_random_order_are_found(hidden: tuple[int, ...]) -> None
     best = search(
         lambda *_: [Explanation("", WHOLE, base, SEEN)], observed(true, rounds=3), Tries(FEWER)
     )[0]
-    assert best.program.batch_size == 16
-    assert (best.name, best.program.epochs) == ("SGD", 3)
+    assert (best.name, best.program.epochs, best.program.batch_size) == ("SGD", 3, 16)
     assert best.program.learning_rate == pytest.approx(0.07, rel=0.05)
+
+
+def test_a_convolution_costs_more_than_its_parameters() -> None:
+    layers = (("conv.weight", (6, 3, 5, 5)), ("fc.weight", (10, 1176)))
+    assert Module(factory="app:Net", inputs=3072, parameters=layers).reuse == 30
+    assert Module(factory="app:Net", inputs=1176, parameters=layers[1:]).reuse == 1
 
 
 def test_a_rate_is_fitted_from_far_away() -> None:
@@ -113,11 +118,9 @@ def test_a_rate_is_fitted_from_far_away() -> None:
 
 def test_clients_of_one_population_that_train_for_long(federate: Callable[..., Recording]) -> None:
     """One step of descent on their records goes the same way, and mistakes two for each other."""
-    training = {"batch_size": 16, "epochs": 3, "optimiser": {"name": "adam"}}
-    recording = federate(
-        {"name": "mlp", "hidden": [8]}, clients=6, people=100, participation=1.0,
-        rounds=1, learning_rate=0.01, **training,
-    )  # fmt: skip
+    training = {"batch_size": 16, "epochs": 3, "optimiser": {"name": "adam"}, "learning_rate": 0.01}
+    people = {"clients": 6, "people": 100, "participation": 1.0, "rounds": 1}
+    recording = federate({"name": "mlp", "hidden": [8]}, **people, **training)
     recipe, truth = recipe_in(recording), recording.truth()
     given = {c: Training.of(recipe, NO_DEFENCE, {c: own}) for c, own in truth.items()}
     steps = recipe.model_copy(update={"learning_rate": 1e-3, "batch_size": 32, "epochs": 1})

@@ -54,7 +54,7 @@ def test_simulated_recorded_verified_audited(tmp_path):
     (found, *_) = [f for f in record.findings if f.attack == "max_entropy"]
     assert found.value == 1.0
     assert found.majority < 0.9
-    assert found.details["rounds_heard"] == 6
+    assert found.details["rounds_observed"] == 6
     assert {r.outcome for r in record.replays} == {"fits"}
     assert {r.off for r in record.replays} == {0.0}
     assert not record.failed

@@ -268,7 +268,7 @@ def test_who_is_a_clients_is_asked_among_strangers_of_a_table(
     write_csv(federation / "others.csv", people(rng, sites=1, each=20))
     others = (federation / "others.csv").read_text()
     (federation / "others.csv").write_text("\n".join([others.rstrip(), *twins]) + "\n")
-    text = TOML.replace('attributes = ["s"]', 'attributes = []\nstrangers = "others.csv"')
+    text = TOML.replace('attributes = ["s"]', 'attributes = []\nnon_members = "others.csv"')
     recording = described(federation, text)
     wanted = ["candidate_decode", "coin"]
     audit = overheard.audit(recording, overheard.threat_named("server"), wanted)
@@ -289,8 +289,8 @@ def test_who_is_a_clients_is_asked_among_strangers_of_a_table(
         ('path = "people.csv"', 'path = "nowhere.csv"', "no such file"),
         ('attributes = ["s"]', 'attributes = ["t"]', "no column 't'"),
         ('attributes = ["s"]', 'attributes = [["s", "x0"]]', "'x0' is a number that is cut into"),
-        ('attributes = ["s"]', 'strangers = "held out"', "held_out does not say who"),
-        ('attributes = ["s"]', 'strangers = "people.csv"', "each of the 36 agrees with somebody"),
+        ('attributes = ["s"]', 'non_members = "held out"', "held_out does not say who"),
+        ('attributes = ["s"]', 'non_members = "people.csv"', "each of the 36 agrees with somebody"),
         ('"site 1"\n', '"site 0"\n', "two clients of the recording have one name"),
     ],
 )
@@ -354,10 +354,7 @@ def test_any_other_module_is_taken_as_it_is(
         (lambda width: Own(width), "called without arguments, failed: TypeError"),
         (lambda: 5, "makes a int, not a torch module"),
         (lambda: 1 / 0, "failed: ZeroDivisionError: division"),
-        (
-            lambda: nn.Sequential(Own(), nn.ConstantPad1d((0, 1), 0.0)),
-            "gives 2 numbers a record where",
-        ),
+        (lambda: nn.Sequential(Own(), nn.ConstantPad1d((0, 1), 0.0)), "gives 2 numbers a record"),
     ],
 )
 def test_a_wrong_factory(
@@ -389,9 +386,8 @@ def test_sums_are_described_as_they_are(federation: Path) -> None:
     recording = described(federation, TOML, run="sums")
     assert {replay.outcome for replay in replayed(recording)} == {"fits"}
     assert verify(federation / "sums").sound
-    for (entry, _, total), (_, _, true) in zip(
-        recording.aggregates(), source.aggregates(), strict=True
-    ):
+    both = zip(recording.aggregates(), source.aggregates(), strict=True)
+    for (entry, _, total), (_, _, true) in both:
         assert set(entry.participants) == {"site 0", "site 1", "site 2"}
         for name in total:
             np.testing.assert_allclose(total[name], true[name], atol=1e-12)

@@ -24,7 +24,7 @@ def lane(value: float = 0.7, attack: int = 0) -> Lane:
 
 def test_a_row_is_well_formed_whatever_the_names() -> None:
     row = Row(EVIL, "10 records", 0, (lane(), lane(0.6, 1)), 0.5, 0.6, 0.01)
-    root = ElementTree.fromstring(charts.row_figure(row, Scale(0.4, 1.0)))
+    root = ElementTree.fromstring(charts.drawing().row(row, Scale(0.4, 1.0)))
     assert root.get("role") == "img"
     assert root.get("aria-label") == EVIL
     assert root.findtext("title") == EVIL

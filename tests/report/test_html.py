@@ -7,54 +7,19 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from report_words import Page, section, words_of
 
+from experiments import documentation
 from overheard.errors import ChooseAnotherOutput
 from overheard.evaluation.record import Audit
 from overheard.report import headline, render, words, write_report
 
 pytestmark = pytest.mark.slow
 
-VOID = {"meta", "br", "hr", "img", "input", "link", "wbr"}
 EVIL = "<script>alert('x')</script>"
-
-
-class Page(HTMLParser):
-    """What a reader of the markup sees: tags with attributes, text, and whether tags match."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.stack: list[str] = []
-        self.text: list[str] = []
-        self.raw: dict[str, list[str]] = {"script": [], "style": []}
-        self.feed(text)
-        self.close()
-        assert self.stack == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.stack.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.stack.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.stack and self.stack[-1] in self.raw:
-            self.raw[self.stack[-1]].append(data)
-        else:
-            self.text.append(data)
-
-    @property
-    def words(self) -> str:
-        return re.sub(r"\s+", " ", "".join(self.text))
-
-    def named(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +43,25 @@ def test_every_finding_is_in_the_page(audit: Audit, page: Page) -> None:
         assert sentence.replace("`", "") in page.words
 
 
+ANSWERS = (
+    "refuse", "policy, as none was given: nobody known beyond 99%, a lift of at most 5 points",
+    "site 2 1,224 of 1,224 (1,220 to 1,224)", "female exposed", "The server : holds the same",
+    "was given every message", "adversary who knows half of the records: female right",
+    "Replay check passed for 6 of 6 clients", "a baseline without access to updates knows as",
+    "Measure defences. Records and audits this federation again",
+)  # fmt: skip
+
+
+def test_page_one_answers_the_ten_questions_of_its_guide() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "read-the-report.md"
+    asked = re.findall(r"^## (\d+)\. .+\?$", guide.read_text("utf-8"), re.MULTILINE)
+    assert asked == [str(k) for k in range(1, 11)]
+    first = words_of(section(documentation.demo_page(), "first"))
+    assert [answer for answer in ANSWERS if answer not in first] == []
+
+
 def test_the_policy_admits_our_style_and_script_only(page: Page) -> None:
-    (policy,) = [
-        str(m["content"])
-        for m in page.named("meta")
-        if m.get("http-equiv") == "Content-Security-Policy"
-    ]
+    (policy,) = [str(m["content"]) for m in page.named("meta") if "http-equiv" in m]
     assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
     for kind, tag in (("style-src", "style"), ("script-src", "script")):

@@ -83,9 +83,7 @@ def test_a_chart_says_what_is_flagged(audit: Audit) -> None:
     assert set(marked) == {"max_entropy"}
 
 
-def test_clients_that_are_left_out_are_counted_wherever_a_number_is_of_the_others(
-    told: Audit,
-) -> None:
+def test_clients_left_out_are_counted_wherever_a_number_is_of_the_others(told: Audit) -> None:
     """4 of 6 clients must not read like all of them."""
     fewer = {"clients": 4, "flagged": 2}
     (rung,) = (p for p in told.pooled if (p.attack, p.attribute) == ("max_entropy", "black"))
@@ -224,14 +222,10 @@ def poisoned(audit: Audit) -> Audit:
 
 def test_the_page_counts_clients_and_not_records(poisoned: Audit) -> None:
     text = words_of(render(poisoned))
-    assert "0.95 (0.47–1.00)" in text
-    assert "2 of 2" in text
-    assert "all 6 together" in text
-    assert "nobody or everybody" in text
+    shown = ("0.95 (0.47–1.00)", "2 of 2", "all 6 together", "nobody or everybody")
+    assert [part for part in (*shown, "overheard detect") if part not in text] == []
+    assert [part for part in ("Client by client", "Clients by lift") if part in text] == []
     assert "guessed right" not in text.split("How it was measured")[0].lower()
-    assert "Client by client" not in text
-    assert "Clients by lift" not in text
-    assert "overheard detect" in text
     assert "F1 0.95 (0.47–1.00)" in render_markdown(poisoned)
     (secret,) = digest(poisoned)["secrets"]
     assert secret["metric"] == "f1"

@@ -26,13 +26,8 @@ from overheard.report.words import secret
 FLAG = {"details": {"flag": "poor fit"}}
 CLEAR = {"value": 0.99, "low": 0.98, "high": 1.0, "p_value": 1e-9}
 UNFIT = Replay(client="site 1", outcome="does not fit", rounds=(1,), round=1, off=0.8)
-BROKEN = Failed(
-    attack="max_entropy",
-    client="site 1",
-    attribute="black",
-    reason="ValueError",
-    error="ValueError",
-)
+WHY = "ValueError"
+BROKEN = Failed(attack="max_entropy", client="site 1", attribute="black", reason=WHY, error=WHY)
 
 
 def with_findings(audit: Audit, *findings: Finding, **more: Any) -> Audit:

@@ -374,5 +374,5 @@ def test_a_client_that_never_takes_part_is_named(tmp_path: Path) -> None:
     with pytest.raises(FixConfig, match="no client 'nobody'; the clients are a, b, idle"):
         observe(recording, EAVESDROPPER, LOCAL_MODEL, "nobody")
     link = observe(recording, EAVESDROPPER, LOCAL_MODEL, "a").know(Messages)
-    with pytest.raises(ListenLonger, match=r"1 round\(s\) were heard but a map needs at least 2"):
+    with pytest.raises(ListenLonger, match=r"1 round\(s\) were observed but a map needs"):
         link.require(2, "a map")

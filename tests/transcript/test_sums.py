@@ -77,7 +77,7 @@ def test_sums_come_back_as_they_were_recorded(tmp_path: Path) -> None:
     assert early.participation.shape == (2, 4)
     with pytest.raises(IndexError):
         sums[5]
-    with pytest.raises(ListenLonger, match=r"2 round\(s\) were heard but this needs at least 3"):
+    with pytest.raises(ListenLonger, match=r"2 round\(s\) were observed but this needs at least 3"):
         early.require(3, "this")
     assert verify(tmp_path / "run").sound
 

@@ -24,12 +24,7 @@ from experiments.papers.scoring import printed
 from experiments.recordings import federation, kept, recorded
 from experiments.runner import Cell, Experiment, Values, cell
 from overheard.attacks.papers import kerkouche2023 as paper
-from overheard.attacks.property import (
-    Adversary,
-    adversary_of,
-    collect,
-    outputs,
-)
+from overheard.attacks.property import Adversary, adversary_of, collect, outputs
 from overheard.decoding.client_sets import Options, posterior
 from overheard.questions.property import answers_of, f1
 from overheard.randomness import stream

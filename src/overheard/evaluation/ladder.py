@@ -1,4 +1,4 @@
-"""What would fewer rounds, or less knowledge of the clients, have told the adversary?
+"""What would fewer rounds, or less knowledge of the clients, have shown the adversary?
 
 Of every secret the attack that learned most over all clients is asked again, on the client where it
 learned most: with the rounds observed cut to 1, 2, 5, 10, ..., the rest of the adversary's
@@ -161,6 +161,8 @@ def lowered(
     view: View, rung: Rung, demographics: tuple[str, ...], seed: int
 ) -> tuple[View, NDArray[Any]]:
     """The view of an adversary on this rung, and which of the client's records it knows of."""
+    if Labels not in view.kinds:
+        raise GrantKnowledge("of labels it is not asked how much one must know beforehand")
     records, labels = view.know(PublicRecords).records, view.know(Labels).values
     rng = stream(seed, "rung", rung.name, view.client, view.target.key)
     known = np.arange(len(labels))
@@ -205,10 +207,9 @@ def by_knowledge(
     together: one of which an answer must not be relied on is left out of every rung, so that all
     are of the same people; where that would leave nobody, out of its own rung only.
     """
-    brief = asked.options.ladder == "brief"
     about = [f for f in record.findings if f.question == PartialDecode.question]
     best: Iterable[Finding] = best_of(f for f in about if f.attack in record.listening).values()
-    if brief:
+    if asked.options.ladder == "brief":
         best = [f for f in _strongest(record) if f.question == PartialDecode.question]
     behind, parts = {s.finding.key: s for s in scored}, []
     for top in best:
@@ -232,10 +233,9 @@ def _lower(top: Finding, asked: Asked) -> Iterator[Scored | Failed | Skipped]:
     brief = options.ladder == "brief"
     for rung in RUNGS[1:] if not brief else [r for r in RUNGS if r.name in BRIEF]:
         if brief and rung.columns != "all" and top.n > options.brief_records:
-            doing = f"as {rung.name}"
-            reason = f"{doing}: would take minutes; --ladder asks it of every client"
+            reason = f"as {rung.name}: would take minutes; --ladder asks it of every client"
             about = {"attack": PartialDecode.name, "client": client, "attribute": top.attribute}
-            yield Skipped(**about, reason=reason, doing=doing)  # type: ignore[arg-type]
+            yield Skipped(**about, reason=reason, doing=f"as {rung.name}")  # type: ignore[arg-type]
             continue
         this = (rung, asked.recording, asked.threat, target, client)
         case = partial(case_on, *this, options.demographics, options.seed)

@@ -135,7 +135,7 @@ class Suspect(Part):
     """One client, asked whether it has a property.
 
     ``rounds``: in how many it took part; ``contribution``: how much its updates helped, where the
-    attack can tell; ``remark``: why little can be said of it.
+    attack can tell; ``remark``: why little is known of it.
     """
 
     client: str
@@ -344,8 +344,8 @@ class AttackInfo(Part):
     @property
     def listens(self) -> bool:
         """Whether it is an attack: it needs what clients say. The others are guesses."""
-        said = {kind.name for kind in kinds().values() if listens([kind])}
-        return not said.isdisjoint(self.needs)
+        observed = {kind.name for kind in kinds().values() if listens([kind])}
+        return not observed.isdisjoint(self.needs)
 
 
 class Run(Part):

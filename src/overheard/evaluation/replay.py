@@ -26,7 +26,7 @@ from overheard.errors import FixRecording, OverheardError
 from overheard.evaluation.checkpoint import attempt
 from overheard.evaluation.record import CLOSE, MOST_SDS, Replay, pooled_rate
 from overheard.programs.networks import network
-from overheard.programs.program import Exchange, Program, Told
+from overheard.programs.program import Exchange, Program, Terms
 from overheard.programs.recipe import Adam, Recipe
 from overheard.programs.records import Records, encode
 from overheard.programs.training import local_training, shards
@@ -46,8 +46,8 @@ FALSE = 1e-3
 Gaussian; they are not quite: ``experiments/robustness/misdeclared.py`` counts how often it does."""
 MOST_NUMBERS = 1 << 26
 """Numbers that the replays of a round may hold."""
-MOST_WORK = 2e10
-"""Multiplications that the replays of one audit may cost."""
+MOST_WORK = 1e12
+"""Multiplications that the replays of one audit may cost: about a minute."""
 STEP_WORK = 2e5
 """What a local step costs beside its multiplications, in such units."""
 MOST_OFF = 1e9
@@ -62,18 +62,18 @@ MOST_BYTES = 1 << 25
 
 def replays(
     recording: Recording,
-    told: Told,
+    spec: Terms,
     truth: Mapping[str, Records],
     clients: Sequence[str],
     seed: int = 0,
 ) -> tuple[Replay, ...]:
     """Whether each client's messages are what the recipe, or its program, makes of its records."""
-    these = (recording, told, truth)
+    these = (recording, spec, truth)
     return together([replayed(*these, client, len(clients), seed) for client in clients])
 
 
 def replayed(
-    recording: Recording, told: Told, truth: Mapping[str, Records], client: str, of: int, seed: int
+    recording: Recording, spec: Terms, truth: Mapping[str, Records], client: str, of: int, seed: int
 ) -> Replay:
     """One client's line before all are asked `together`, of so many clients."""
     level, work = (total / max(of, 1) for total in (FALSE, MOST_WORK))
@@ -84,10 +84,10 @@ def replayed(
         try:
             if client not in truth or not len(truth[client]):
                 return unchecked(reason="truth/ has no records of it")
-            if isinstance(told, Program):
-                return repeated(recording, told, truth[client], client, level, rng)
-            assert isinstance(told, Recipe)
-            return compared(*_trained(recording, told, truth, client, work), client, level, rng)
+            if isinstance(spec, Program):
+                return repeated(recording, spec, truth[client], client, level, rng)
+            assert isinstance(spec, Recipe)
+            return compared(*_trained(recording, spec, truth, client, work), client, level, rng)
         except OverheardError as error:
             return unchecked(reason=str(error))
 
@@ -119,11 +119,11 @@ def together(found: Sequence[Replay]) -> tuple[Replay, ...]:
 
 
 def _trained(
-    recording: Recording, told: Recipe, truth: Mapping[str, Records], client: str, work: float
+    recording: Recording, spec: Recipe, truth: Mapping[str, Records], client: str, work: float
 ) -> tuple[Messages, Training]:
     """What was observed of a client, alone or in the sum of the same clients, in as many rounds as
     may be replayed, and how it came about; refused if nobody can say."""
-    recipe, every = told.of(client), recording.rounds
+    recipe, every = spec.of(client), recording.rounds
     observed = [e for e in every if ("returned", client) in e.spans]
     alone = bool(observed)
     who: tuple[str, ...] = (client,)
@@ -146,7 +146,7 @@ def _trained(
     defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
     if reason := unrepeatable(recipe, defence):
         raise FixRecording(reason)
-    return link, Training.of(told, defence, {c: truth[c] for c in who})
+    return link, Training.of(spec, defence, {c: truth[c] for c in who})
 
 
 def _affordable(recipe: Recipe, records: int, rounds: int, work: float) -> int:
@@ -182,7 +182,7 @@ def repeated(
     rng: np.random.Generator,
 ) -> Replay:
     """Whether a client's messages are what the program makes of its records."""
-    if program.chance and not program.trains:
+    if program.random and not program.trains:
         raise FixRecording("the program draws at random, and nobody repeats that")
     threat = Threat("replay", frozenset({Messages}), "")
     every = observe(recording, threat, LOCAL_MODEL, client).know(Messages).exchanges
@@ -194,7 +194,7 @@ def repeated(
         many = [Exchange(row, sent, program.respond(sent, records, rng)) for _ in range(times)]
         return np.array([_model(answer)[0] for answer in many])
 
-    if program.chance:
+    if program.random:
         return by_chance([_model(one) for one in some], again, level).line(client, numbers)
     offs = [program.distance(one.returned, program.respond(one.sent, records, rng)) for one in some]
     worst = max(range(len(some)), key=offs.__getitem__)
@@ -228,7 +228,7 @@ def unrepeatable(recipe: Recipe, defence: AppliedDefence) -> str:
 def certain(recipe: Recipe) -> bool:
     """Whether training can come out in one way only."""
     ordered = recipe.full_batch or recipe.sends_gradient
-    return ordered and recipe.private is None and not network(recipe).chance
+    return ordered and recipe.private is None and not network(recipe).random
 
 
 @dataclass(frozen=True)
@@ -242,13 +242,13 @@ class Training:
     labels: tuple[Array, ...]
 
     @classmethod
-    def of(cls, told: Recipe, defence: AppliedDefence, records: Mapping[str, Records]) -> Training:
+    def of(cls, spec: Recipe, defence: AppliedDefence, records: Mapping[str, Records]) -> Training:
         """Of these clients on these records; of a batch that holds all of them, full batches."""
-        counted = told.steps or told.drop_last or told.private
-        if not counted and max(map(len, records.values())) <= (told.batch_size or 0):
-            told = told.model_copy(update={"batch_size": None})
-        inputs = tuple(encode(told.of(c).encoding, own) for c, own in records.items())
-        return cls(told, defence, inputs, tuple(map(told.target.encode, records.values())))
+        counted = spec.steps or spec.drop_last or spec.private
+        if not counted and max(map(len, records.values())) <= (spec.batch_size or 0):
+            spec = spec.model_copy(update={"batch_size": None})
+        inputs = tuple(encode(spec.of(c).encoding, own) for c, own in records.items())
+        return cls(spec, defence, inputs, tuple(map(spec.target.encode, records.values())))
 
     @property
     def certain(self) -> bool:

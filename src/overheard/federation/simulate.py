@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixData
 from overheard.federation.defences.accounting import budget
-from overheard.federation.defences.contract import Chain, RoundContext, chain, told
+from overheard.federation.defences.contract import Chain, RoundContext, applied, chain
 from overheard.federation.plan import Plan, write_knowledge
 from overheard.federation.server import aggregate, aggregate_sum
 from overheard.programs.networks import network
@@ -59,15 +59,15 @@ def run_rounds(
     defence, held = chain(*plan.config.defence), trained_on(plan)
     promised = budgets(plan, defence, {client: len(records) for client, records in held.items()})
     rounds: NetworkRounds | ProgramRounds
-    if isinstance(plan.told, Recipe):
+    if isinstance(plan.program, Recipe):
         rounds = NetworkRounds(plan, defence, held)
     else:
-        rounds = ProgramRounds(plan.told, defence, held, seed)
+        rounds = ProgramRounds(plan.program, defence, held, seed)
     with Recorder(out, rounds.payload, about) as recorder:
         write_knowledge(recorder, plan)
         recorder.seed(seed)
         if defence.parts:
-            write(recorder, told(defence.claims))
+            write(recorder, applied(defence.claims))
             if promised:
                 recorder.side("PrivacyBudget", promised)
         for number in range(training.rounds):
@@ -89,7 +89,7 @@ def participants(clients: int, share: float, seed: int, number: int) -> Who:
 def budgets(plan: Plan, defence: Chain, sizes: Mapping[str, int]) -> dict[str, Any]:
     """The differential privacy that the defences promise a record of each client."""
     rounds, everybody = plan.config.training.rounds, sum(sizes.values())
-    recipe = plan.told if isinstance(plan.told, Recipe) else None
+    recipe = plan.program if isinstance(plan.program, Recipe) else None
     of_size = {
         size: budget(defence.claims, recipe, size, rounds, everybody)
         for size in set(sizes.values())
@@ -172,7 +172,7 @@ class NetworkRounds:
         return named(self.recipe.model.layout(), flat)
 
     def _misled(self, sent: Array, returned: Array, chosen: Who, number: int) -> Array:
-        """What the chosen clients return, of whom the dishonest do not do as they are told."""
+        """What the chosen clients return, of whom the dishonest do not do as the program says."""
         asked, recipe, seed = self.plan.config.property, self.recipe, self.plan.config.seed
         assert asked is not None
         assert asked.kind is not None

@@ -1,5 +1,5 @@
-"""How files that strangers made are opened: bounded, never executed, never leading elsewhere.
+"""How foreign files are opened: bounded, never executed, never leading elsewhere.
 
 SECURITY.md states what is promised; `limits` holds every bound, `files` opens plain files only and
-reads JSON and TOML, `tables` reads tables, and `shown` makes a stranger's text safe to print.
+reads JSON and TOML, `tables` reads tables, and `shown` makes foreign text printable.
 """

@@ -1,5 +1,5 @@
 """Opening a file by a name that may be a trap: a device, a pipe, a link, a hole of a petabyte; and
-reading JSON and TOML of strangers: bounded in bytes, values and depth, with finite numbers only."""
+reading foreign JSON and TOML: bounded in bytes, values and depth, with finite numbers only."""
 
 from __future__ import annotations
 

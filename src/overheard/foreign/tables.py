@@ -65,7 +65,7 @@ def _stored(name: str, values: Column) -> tuple[str, Column]:
 
 
 def unpack_columns(raw: bytes, where: object) -> dict[str, Column]:
-    """The inverse, for bytes of a stranger."""
+    """The inverse, for foreign bytes."""
     try:
         size = int.from_bytes(raw[:8], "little")
         check("json_bytes", size, where)

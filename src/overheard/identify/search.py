@@ -1,7 +1,7 @@
 """How did the clients of a recording train, given the table of their records?
 
 Every way in which records may have entered the model, and every program that may have answered, is
-described as an audit would be told of it (`recorders.template.possible`). An `Explanation` is such
+described as for an audit (`recorders.template.possible`). An `Explanation` is such
 a description, what clients do by it on whose records, and how far that is off. The best is checked
 as every audit checks its recipe, on all clients, against replays of itself; what cannot be settled
 is listed. One limit of time holds for everything but that check (`Tries`).
@@ -317,12 +317,12 @@ def search(
     every, options = structures(splits[0], ""), tries.options
     sizes = [len(training.labels[0]) for training in every[0].given.values()]
     # epochs on one message that a recipe may take in an early stage
-    room = options.work / (6 * float(np.mean(sizes)) * seen.sent.shape[1])
+    model = every[0].program.model
+    room = options.work / (6 * float(np.mean(sizes)) * model.size * model.reuse)
     rows = spread(len(seen.sent), int(np.clip(room / (4 * max(options.epochs)), 1, 6)))
     few = Messages(*(part[rows] for part in seen))
     epochs = [e for e in options.epochs if e <= max(1, room / (4 * len(few.sent)))]
-    least = 1 if every[0].program.model.linear else 2
-    batches = [b for b in options.batches if b is None or least <= b < max(sizes)]
+    batches = [b for b in options.batches if b is None or 2 - model.linear <= b < max(sizes)]
     optimisers = [*OPTIMISERS.values()]
     if every[0].program.sends_gradient:
         optimisers, batches, epochs = [Sgd()], [None], [1]
@@ -351,11 +351,13 @@ def search(
             for one, o, b in product(these, of, sizes)
         ]
 
+    def weigh(one: Explanation, orders: int) -> Explanation:
+        orders = int(np.clip(20 * room / len(seen.sent), 16, orders))
+        return weighed(one, few if orders == 16 else seen, orders)
+
     def ranked(found: list[Explanation], stages: Sequence[tuple[int, int]]) -> list[Explanation]:
         for orders, most in stages:
-            orders = int(np.clip(20 * room / len(seen.sent), 16, orders))
-            these, ways = few if orders == 16 else seen, tries.of("recipes to weigh", found)
-            found = [weighed(f, these, orders) for f in ways] or found
+            found = [weigh(f, orders) for f in tries.of("recipes to weigh", found)] or found
             found.sort(key=lambda f: -round(f.evidence))
             # of both kinds: few orders tell badly how a random one compares with none
             kinds = ([f for f in found if certain(f.program) is kind] for kind in (True, False))
@@ -369,7 +371,7 @@ def search(
     found = fits("ways to train", trained([first[0].at(1e-3)], close, batches, epochs), 2, 0.03)
     found = ranked(found or first, options.stages[:2])
     likely = [
-        weighed(structures(split, found[0].about)[0].trained_as(found[0]), seen, 32)
+        weigh(structures(split, found[0].about)[0].trained_as(found[0]), 32)
         for split in tries.of("ways to hold records out", splits if len(splits) > 1 else ())
     ]
     # neighbouring shares are often as good: of these the one that is usual
@@ -399,7 +401,7 @@ def held_out(rows: Sequence[int], counts: Sequence[float], options: Options = US
 
 
 @dataclass(frozen=True)
-class Found:
+class Outcome:
     """Explanations, best first; whether the best fits each client; and what there was no time
     for."""
 
@@ -419,7 +421,7 @@ class Found:
     @property
     def open(self) -> tuple[Explanation, ...]:
         """Others that explain the messages as well, or nearly; or, where the best does not fit,
-        come closer without chance."""
+        come closer with nothing random."""
         best, *others = self.ranking
         closer = [f for f in others if certain(f.program) and f.residual < best.residual]
         return tuple(f for f in others if f.as_good_as(best) or (self.unfit and f in closer))
@@ -443,8 +445,7 @@ class Asked:
     ) -> list[Explanation]:
         """Every description that fits table and messages, of these clients and after this split;
         ``about``: only that of these words."""
-        made: dict[str, Explanation] = {}
-        refused: list[OverheardError] = []
+        made, refused = dict[str, Explanation](), list[OverheardError]()
         for words, way in self.ways.items() if not about else [(about, self.ways[about])]:
             data = way.data.model_copy(update={"held_out": split})
             clients = {c: name for c, name in self.named.items() if name != c}
@@ -456,7 +457,7 @@ class Asked:
                 refused.append(error)
                 continue
             if {*names} <= ready.clients.keys():  # else nobody knows yet who was recorded
-                program, given = ready.told, dict[str, Any](ready.clients)
+                program, given = ready.program, dict[str, Any](ready.clients)
                 if isinstance(program, Recipe):
                     given = {c: Training.of(program, NO_DEFENCE, {c: given[c]}) for c in names}
                 # two are one where there is nothing in which they differ
@@ -529,7 +530,7 @@ def messages(recording: Recording, names: Iterable[str], rounds: int) -> Message
     return Messages(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def identify(recording: Recording, given: Mapping[str, Any], options: Options = USUAL) -> Found:
+def identify(recording: Recording, given: Mapping[str, Any], options: Options = USUAL) -> Outcome:
     """The recipe that the recording shows. ``given``: what is known of the description but for
     [clients], its [data] at least."""
     tries, ways = Tries(options), dict(possible(recording, given))
@@ -545,11 +546,11 @@ def identify(recording: Recording, given: Mapping[str, Any], options: Options = 
     named = {c: c for c in reported if c in sizes}
     if not named and len(reported) <= len(sizes):
         named = dict(zip(reported, sizes, strict=False))  # anybody, for the time being
-    rows, said = [sizes[name] for name in named.values()], [reported[c] for c in named]
-    splits, networks = held_out(rows, said, options), not releases_arrays(recording.payload)
+    rows, counts = [sizes[name] for name in named.values()], [reported[c] for c in named]
+    splits, networks = held_out(rows, counts, options), not releases_arrays(recording.payload)
     with TemporaryDirectory() as work:
         asked = Asked(recording, dataset, ways, named, tries, work)
         best, *others = (asked.recipes if networks else asked.programs)(splits)
         truth = (recorded := asked.described(best.whole)).truth()
         fits = replays(recorded, best.program, truth, [*truth])
-    return Found((best, *others), fits, tuple(tries.skipped))
+    return Outcome((best, *others), fits, tuple(tries.skipped))

@@ -32,7 +32,7 @@ def pieces(layout: Layout, flat: Any) -> list[Any]:
 
 
 def named(layout: Layout, flat: Any) -> dict[str, Any]:
-    """The same by their names: the arrays that go over the wire."""
+    """The same by their names: the arrays of a message."""
     return dict(zip((name for name, _ in layout), pieces(layout, flat), strict=True))
 
 
@@ -69,12 +69,9 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Network(Spec):
-    """What every architecture has. ``wire_names``: a parameter's name to its name in the messages.
+    """What every architecture has. ``wire_names``: our name of a parameter to its name in the
+    messages."""
 
-    ``reuse``: how often a pass uses a weight, in time.
-    """
-
-    reuse: ClassVar[int] = 1
     wire_names: dict[str, str] = {}
 
     @abstractmethod
@@ -82,13 +79,18 @@ class Network(Spec):
         """Our names and shapes of the parameters, layer by layer, weight before bias."""
 
     def layout(self) -> Layout:
-        """The same by their names on the wire."""
+        """The same by their names in the messages."""
         return tuple((self.wire_names.get(name, name), shape) for name, shape in self.own_layout())
 
     @property
     def size(self) -> int:
         """Number of parameters."""
         return sum(int(np.prod(shape)) for _, shape in self.own_layout())
+
+    @property
+    def reuse(self) -> int:
+        """How often a pass uses a weight, in time: those of convolutions move."""
+        return 30 if any(len(shape) > 2 for _, shape in self.own_layout()) else 1
 
     @property
     def linear(self) -> bool:
@@ -160,7 +162,6 @@ class LeNet(Network):
     activation: ClassVar[str] = "relu"
     bias: ClassVar[bool] = True
     idle: ClassVar[tuple[str, ...]] = ()
-    reuse: ClassVar[int] = 30  # convolutions move
     image: tuple[Width, Width, Width]
     filters: tuple[Width, Width] = (10, 20)
     hidden: tuple[Width, ...] = (50,)
@@ -190,8 +191,7 @@ class LeNet(Network):
             named.append((f"conv{number}.weight", (after, before, 5, 5)))
             named.append((f"conv{number}.bias", (after,)))
         for number, (before, after) in enumerate(pairwise(self.sizes), 1):
-            named.append((f"fc{number}.weight", (after, before)))
-            named.append((f"fc{number}.bias", (after,)))
+            named += [(f"fc{number}.weight", (after, before)), (f"fc{number}.bias", (after,))]
         return tuple(named)
 
 
@@ -422,8 +422,8 @@ class Recipe(LocalUpdate):
         """Batches in one pass over so many records."""
         if self.batch_size is None:
             return np.ones_like(records)
-        spare = 0 if self.drop_last else self.batch_size - 1
-        return np.asarray((records + spare) // self.batch_size)
+        extra = 0 if self.drop_last else self.batch_size - 1
+        return np.asarray((records + extra) // self.batch_size)
 
     @property
     def linear_least_squares(self) -> bool:

@@ -6,7 +6,7 @@ weights in the same way, and notes what is sent beside them: FedAvg's broadcasts
 weight of every other one. With ``payload="release"`` it records the messages of a program that
 trains no network: gradient and Hessian of FLARE's logistic regression by Newton's method, the
 bytes of its XGBoost models, and with ``task="fed_stats"`` its statistics, number by number. Its
-histogram-based XGBoost talks past the server's tasks and is not heard.
+histogram-based XGBoost talks past the server's tasks and is not recorded.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         if sent is None:
             return
         message = from_shareable(fl_ctx.get_prop(FLContextKey.TASK_RESULT))
-        said = message.data
+        content = message.data
         if message.data_kind == DataKind.STATISTICS:
-            said = _inside(said)
-        returned = _arrays(said)
+            content = _inside(content)
+        returned = _arrays(content)
         free = releases_arrays(self.payload)  # whose arrays are recorded as they are
         if message.data_kind == DataKind.WEIGHT_DIFF and not free:
             _, model = sent

@@ -20,7 +20,7 @@ from overheard.errors import FixConfig
 from overheard.federation.federation import Federation, NetworkSettings
 from overheard.federation.reading import checked
 from overheard.files import write_durably
-from overheard.foreign.shown import visible
+from overheard.foreign.shown import command, visible
 from overheard.programs import trusted
 from overheard.programs.families.newton import FAMILIES
 from overheard.programs.networks import DenseNetwork
@@ -65,8 +65,8 @@ def undescribed(recording: Recording) -> Recording:
     """The recording, if there is something to describe."""
     if recording.side("ClientProgram"):
         raise FixConfig(
-            f"{recording.path}: describes itself already; audit it without a TOML file: `overheard "
-            f"audit {recording.path}`"
+            f"{recording.path}: describes itself already; audit it without a TOML file: "
+            f"`{command('audit', recording.path, '--out', f'{recording.path}-audit')}`"
         )
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to describe")
@@ -266,13 +266,13 @@ def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[s
 def _programs(recording: Recording) -> Iterator[tuple[str, dict[str, Any]]]:
     """The [model] of programs that send what the recording holds, by their arrays; in words."""
     observed = [(s, b) for c in recording.clients for _, s, b in recording.releases(c)]
-    said = {name: array for _, returned in observed for name, array in returned.items()}
-    if {"gradient", "hessian"} <= said.keys():
+    arrays = {name: array for _, returned in observed for name, array in returned.items()}
+    if {"gradient", "hessian"} <= arrays.keys():
         names = {"coefficients": next(iter(observed[0][0]))}
         for likelihood, place in product(FAMILIES, ("first", True, False)):
             one = {"likelihood": likelihood, "intercept": place, "wire_names": names}
             yield f"newton ({likelihood}, intercept {place})", {"name": "newton", **one}
-    elif all(array.dtype == np.uint8 for array in said.values()):
+    elif all(array.dtype == np.uint8 for array in arrays.values()):
         models = [read_model(next(iter(b.values())).tobytes(), "a model") for _, b in observed]
         grown = min(models, key=lambda model: len(model.trees))
         count = len(grown.trees) // (grown.groups * grown.parallel)
@@ -283,7 +283,7 @@ def _programs(recording: Recording) -> Iterator[tuple[str, dict[str, Any]]]:
         for eta in (0.3, 0.1, 0.05, 0.01, 0.2, 0.5, 1.0):
             yield f"xgboost ({eta = })", {"name": "xgboost", "eta": eta, **one}
     else:  # FLARE's: statistic/data set/column
-        parts = [(*name.split("/"), name) for name in said if name.count("/") == 2]
+        parts = [(*name.split("/"), name) for name in arrays if name.count("/") == 2]
         own = [part for part in parts if part[0] in ("sum", "histogram")]
         for group in dict.fromkeys(of for _, of, _, _ in own):
             tables, names, edges = [], {}, {}
@@ -291,7 +291,7 @@ def _programs(recording: Recording) -> Iterator[tuple[str, dict[str, Any]]]:
                 total = kind == "sum"
                 tables.append({"kind": "sum", "of": column} if total else {"by": [column]})
                 names[f"{place}.{'numbers' if total else 'counts'}"] = name
-                if f"{name}/edges" in said:
-                    edges[column] = said[f"{name}/edges"][1:-1].tolist()
+                if f"{name}/edges" in arrays:
+                    edges[column] = arrays[f"{name}/edges"][1:-1].tolist()
             one = {"tables": tables, "wire_names": names, "bins": edges}
             yield f"statistics of {group!r}", {"name": "statistics", "decimals": 4, **one}

@@ -39,9 +39,9 @@ def digest(audit: Audit) -> dict[str, Any]:
                 "secret": words.secret(v.secret.topic),
                 **v.secret.model_dump(include={"question", "metric", "level"}),
                 "sentence": v.text,
-                "all_clients": _told(audit.over_all(v.secret)),
+                "all_clients": _entry(audit.over_all(v.secret)),
                 "by_client": {
-                    client: _told(found)
+                    client: _entry(found)
                     for (client, topic), found in best.items()
                     if topic == v.secret.topic
                 },
@@ -52,14 +52,14 @@ def digest(audit: Audit) -> dict[str, Any]:
             "sentence": verdict.replay_words(audit),
             "clients": {r.client: r.outcome for r in audit.replays},
         },
-        "curves": [_told(f) for f in audit.curves],
+        "curves": [_entry(f) for f in audit.curves],
         "skipped": len(audit.skipped),
         "failed": [one.model_dump() for one in audit.failed],
         "try": [{"what": a.name, "command": a.command} for a in first.advice()],
     }
 
 
-def _told(found: Finding | None) -> dict[str, Any] | None:
+def _entry(found: Finding | None) -> dict[str, Any] | None:
     if found is None:
         return None
     names = "attack value low high majority imputation lift n p_value level why calibration"

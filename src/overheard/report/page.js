@@ -79,11 +79,11 @@
   for (const mark of all(".plot g")) {
     const title = all(":scope > title", mark)[0];
     if (!title) continue;
-    const told = title.textContent;
+    const label = title.textContent;
     title.remove();
-    mark.dataset.tip = told;
+    mark.dataset.tip = label;
     mark.addEventListener("pointermove", (event) => {
-      tip.textContent = told;
+      tip.textContent = label;
       tip.hidden = false;
       const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
       tip.style.left = Math.max(8, Math.min(event.clientX + 12, room)) + "px";

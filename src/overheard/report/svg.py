@@ -1,52 +1,40 @@
 """What does a finding look like, and who sees which arrow? Drawings as inline SVG.
 
 A chart of findings is a list of rows, one per client, each a small SVG whose horizontal positions
-are percentages: it fits a phone and a wide screen at the same letter size. So are charts of points
-in a plane, whose vertical places are pixels; each has a table beside it for those who do not see
-it. Attacks differ by shape, place and colour, never by colour alone. Every text goes through
-`markupsafe`; there is no style attribute, because the page's Content-Security-Policy allows none.
-`picture` makes a file that stands alone of such charts, with the page's own rules for them.
+are percentages. So are charts of points in a plane, whose vertical places are pixels; each has a
+table beside it for those who do not see it. Here is settled what stands where; ``charts.j2`` draws
+it. `picture` makes a file that stands alone of such charts, with the page's own rules for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from itertools import pairwise
 from math import ceil, floor, isfinite, log10
+from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from overheard.evaluation.record import Bin, Finding
 from overheard.foreign.shown import visible
 from overheard.questions.question import Topic
 from overheard.report import words
+from overheard.report.verdict import environment
 
-LANE = 18
-"""Height of one attack's lane in a row, in CSS pixels; page.css has the same number."""
+HEIGHT = 190
+"""Of charts of points in a plane, in CSS pixels."""
 _MARGIN = 2.5  # per cent of the width kept free left and right, so that no marker is cut
-SHAPES = (
-    "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0Z",  # disc
-    "M-4.5,-4.5H4.5V4.5H-4.5Z",  # square
-    "M0,-5.8L5.6,4.4H-5.6Z",  # triangle
-    "M0,-6.2L6.2,0L0,6.2L-6.2,0Z",  # diamond
-    "M0,5.8L5.6,-4.4H-5.6Z",  # triangle, point down
-    "M-2,-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",  # cross
-)
-SERIES = 2 * len(SHAPES)
-"""Distinct looks: each shape filled, then each hollow; after that they repeat."""
+_GUESSES = {"majority": "the majority baseline", "imputation": "the imputation baseline"}
+Labels = Sequence[tuple[float, str]]
 
 
-def tag(name: str, *children: str, **attributes: str | float | None) -> Markup:
-    """One element; names of attributes lose a trailing underscore, the others become hyphens."""
-    inside = "".join(escape(child) for child in children)
-    given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    return Markup(f"<{name}{given}>{inside}</{name}>")  # nosec B704  # escaped two lines above
+@cache
+def drawing() -> Any:
+    """The macros of ``charts.j2``."""
+    return environment({}).get_template("charts.j2").module
 
 
 @dataclass(frozen=True)
@@ -143,54 +131,20 @@ def loss_scale(values: Sequence[float]) -> Scale:
     return Scale(max(least, -16), max(most, least + 1, -15), log=True)
 
 
-def key(number: int) -> Markup:
-    """An attack's marker on its own, for the legend and for tables."""
-    mark = tag("path", d=SHAPES[number % len(SHAPES)])
-    return tag("svg", mark, class_=f"key {look(number)}", viewBox="-8 -8 16 16", aria_hidden="true")
-
-
-def reference_key(kind: str) -> Markup:
-    """A reference line on its own, for the legend."""
-    line = tag("line", x1="0", x2="0", y1="-8", y2="8", class_=kind)
-    shapes = (line, tag("path", d=_REFERENCES[kind], class_=kind))
-    return tag("svg", *shapes, class_="key", viewBox="-8 -8 16 16", aria_hidden="true")
-
-
-def row_figure(row: Row, scale: Scale) -> Markup:
-    """The row's drawing: grey up to what takes no listening, then a dot and interval per attack."""
-    height = LANE * len(row.lanes) + 8
-    parts: list[Markup] = [tag("title", row.label), tag("desc", row.words)]
-    if row.guesses:
-        end = scale.at(max(value for _, value, _ in row.guesses))
-        parts.append(tag("rect", x="0", y="0", width=f"{end}%", height=height, class_="free"))
-    parts += [_vertical(scale.at(value), height, "grid") for value, _ in scale.ticks()]
-    if row.limit is not None:
-        parts.append(_vertical(scale.at(row.limit), height, "limit"))
-    for kind, value, text in row.guesses:
-        head = tag("path", d=_REFERENCES[kind], class_=kind)
-        head = tag("svg", head, x=f"{scale.at(value)}%", y=6)
-        line = _vertical(scale.at(value), height, kind)
-        parts.append(tag("g", tag("title", text), line, head))
-    parts += [_lane(lane, scale, 4 + LANE * i + LANE // 2, row) for i, lane in enumerate(row.lanes)]
-    return tag("svg", *parts, class_="plot", height=height, role="img", aria_label=row.label)
-
-
 @dataclass(frozen=True)
 class Chart:
-    """Rows under each other, each with its drawing, and their axis.
-
-    ``attacks``: numbers of those that are drawn; ``hidden``: rows that are not.
-    """
+    """Rows under each other, on one scale. ``hidden``: how many rows are not drawn."""
 
     name: str
-    rows: tuple[tuple[Row, Markup], ...]
-    axis: Markup
+    rows: tuple[Row, ...]
+    scale: Scale
     topic: Topic | None = None
     hidden: int = 0
 
     @property
     def attacks(self) -> list[int]:
-        return list(dict.fromkeys(lane.attack for row, _ in self.rows for lane in row.lanes))
+        """Numbers of those that are drawn."""
+        return list(dict.fromkeys(lane.attack for row in self.rows for lane in row.lanes))
 
 
 def chart(
@@ -199,51 +153,7 @@ def chart(
 ) -> Chart:  # fmt: skip
     """Rows on a scale; without one, of shares, on that which holds them."""
     scale = scale or share_scale([value for row in rows for value in row.values])
-    drawn = tuple((row, row_figure(row, scale)) for row in rows if row.lanes)
-    return Chart(name, drawn, axis(scale), topic, hidden)
-
-
-def axis(scale: Scale) -> Markup:
-    """The labels under the rows."""
-    labels = [
-        tag("text", label, x=f"{scale.at(value)}%", y="14", text_anchor="middle")
-        for value, label in scale.ticks()
-    ]
-    return tag("svg", *labels, class_="plot axis", height=20, aria_hidden="true")
-
-
-_REFERENCES = {"majority": "M-4.5,-6H4.5L0,1Z", "imputation": "M0,-6L4,-2L0,2L-4,-2Z"}
-_GUESSES = {
-    "majority": "the majority baseline",
-    "imputation": "the imputation baseline",
-}
-
-
-def look(number: int) -> str:
-    """The classes of a look: its colour, and whether it is hollow."""
-    hollow = " hollow" if number % SERIES >= len(SHAPES) else ""
-    return f"s{number % len(SHAPES)}{hollow}"
-
-
-def shape(number: int) -> Markup:
-    """The marker of a look."""
-    return tag("path", d=SHAPES[number % len(SHAPES)], class_="mark")
-
-
-def _vertical(place: float, height: int, kind: str) -> Markup:
-    return tag("line", x1=f"{place}%", x2=f"{place}%", y1="0", y2=height, class_=kind)
-
-
-def _lane(lane: Lane, scale: Scale, y: int, row: Row) -> Markup:
-    low, high = f"{scale.at(lane.found.low)}%", f"{scale.at(lane.found.high)}%"
-    told = [f"{row.label}, {lane.found.attack}: {lane.text}", *(t for _, _, t in row.guesses)]
-    parts = [
-        tag("title", "; ".join(told)),
-        tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"),
-        *(tag("line", x1=x, x2=x, y1=y - 4, y2=y + 4, class_="end") for x in (low, high)),
-    ]
-    parts.append(tag("svg", shape(lane.look), x=f"{scale.at(lane.found.value)}%", y=y))
-    return tag("g", *parts, class_=f"lane {look(lane.look)}", data_a=str(lane.attack))
+    return Chart(name, tuple(row for row in rows if row.lanes), scale, topic, hidden)
 
 
 def threat_picture(name: str) -> Markup | None:
@@ -258,10 +168,8 @@ def threat_picture(name: str) -> Markup | None:
 # ------------------------------------------------------------------------- points in a plane
 
 
-HEIGHT = 190
 _TOP, _BOTTOM = 12, 164
 _LEFT, _RIGHT = 9.0, 97.0
-Labels = Sequence[tuple[float, str]]
 
 
 @dataclass(frozen=True)
@@ -285,22 +193,21 @@ class Plane:
         self.parts: list[Markup] = []
         for value, label in upward:
             self.level(value, "grid")
-            y_ = self.y.at(value) + 4
-            self.parts.append(tag("text", label, x=f"{_LEFT - 1}%", y=y_, text_anchor="end"))
+            self.parts.append(drawing().label(label, "8.0%", self.y.at(value) + 4, "end"))
         for value, label in across:
             x_ = f"{self.x.at(value)}%"
-            self.parts.append(_line(x_, x_, _TOP, _BOTTOM, "grid"))
-            self.parts.append(tag("text", label, x=x_, y=_BOTTOM + 18, text_anchor="middle"))
+            self.parts.append(drawing().line(x_, x_, _TOP, _BOTTOM, "grid"))
+            self.parts.append(drawing().label(label, x_, _BOTTOM + 18, "middle"))
 
     def level(self, value: float, kind: str) -> None:
         """A line across."""
         y = self.y.at(value)
-        self.parts.append(_line(f"{_LEFT}%", f"{_RIGHT}%", y, y, kind))
+        self.parts.append(drawing().line(f"{_LEFT}%", f"{_RIGHT}%", y, y, kind))
 
     def segment(self, x: tuple[float, float], y: tuple[float, float], kind: str) -> None:
         """From the first x and y to the second."""
-        x1, x2 = (f"{self.x.at(value)}%" for value in x)
-        self.parts.append(_line(x1, x2, self.y.at(y[0]), self.y.at(y[1]), kind))
+        ends = (*(f"{self.x.at(value)}%" for value in x), *map(self.y.at, y))
+        self.parts.append(drawing().line(*ends, kind))
 
     def join(self, points: Sequence[tuple[float, float]], kind: str) -> None:
         """A line through the points that are finite."""
@@ -308,18 +215,8 @@ class Plane:
             self.segment((x1, x2), (y1, y2), kind)
 
     def drawn(self, name: str, marks: Sequence[Mark]) -> Markup:
-        for m in marks:
-            x, low, high = f"{self.x.at(m.x)}%", self.y.at(m.low), self.y.at(m.high)
-            point = tag("svg", shape(m.look), x=x, y=self.y.at(m.y))
-            parts = (tag("title", m.text), _line(x, x, low, high, "interval"), point)
-            self.parts.append(tag("g", *parts, class_=f"lane {look(m.look)}"))
-        told = tag("title", name), tag("desc", "; ".join(m.text for m in marks))
-        how = {"class_": "plot plane", "height": HEIGHT, "role": "img", "aria_label": name}
-        return tag("svg", *told, *self.parts, **how)  # type: ignore[arg-type]
-
-
-def _line(x1: str, x2: str, y1: float, y2: float, kind: str) -> Markup:
-    return tag("line", x1=x1, x2=x2, y1=y1, y2=y2, class_=kind)
+        figure: Markup = drawing().plane(self, name, marks, HEIGHT)
+        return figure
 
 
 def reliability(bins: Sequence[Bin], name: str) -> Markup:
@@ -353,8 +250,8 @@ def by_rounds(
     for value, kind in references:
         plane.level(value, kind)
     plane.join([(h.rounds, h.value) for h in line], "join")
-    told = [f"{words.count(h.rounds, 'round')}: {words.value(h)}" for h in line]
-    marks = [Mark(h.rounds, h.value, h.low, h.high, t) for h, t in zip(line, told, strict=True)]
+    labels = [f"{words.count(h.rounds, 'round')}: {words.value(h)}" for h in line]
+    marks = [Mark(h.rounds, h.value, h.low, h.high, t) for h, t in zip(line, labels, strict=True)]
     return plane.drawn(f"{name} by rounds observed", marks)
 
 
@@ -373,7 +270,6 @@ def scatter(marks: Sequence[Mark], y_name: str, best: Sequence[tuple[float, floa
 
 # ------------------------------------------------------------------ pictures that stand alone
 
-_WIDTH, _GAP = 700, 40
 _LONGEST = 110  # letters of a caption or name
 
 
@@ -384,26 +280,12 @@ def picture(title: str, charts: Sequence[tuple[str, Markup]], names: Sequence[st
     """
     page = (resources.files("overheard.report") / "page.css").read_text(encoding="utf-8")
     rules = page[: page.index("@media")] + page[page.index("\n.plot {") : page.index("\n.dim {")]
-    white = tag("rect", width="100%", height="100%", fill="#ffffff")
-    parts = [tag("title", visible(title)), tag("style", rules), white]
-    y = 0
-    for caption, drawn in charts:
-        parts.append(_text(caption, "50%", y + 20, "middle"))
-        parts.append(tag("svg", drawn, y=y + 26, height=HEIGHT))
-        y += HEIGHT + _GAP
-    for number, name in enumerate(names):
-        parts.append(tag("svg", shape(number), class_=look(number), x="3%", y=y + 8))
-        parts.append(_text(name, "5%", y + 12))
-        y += 18
-    whole = tag(
-        "svg", *parts, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {_WIDTH} {y + 8}",
-        width=_WIDTH, height=y + 8, class_="plot", role="img", font_family="sans-serif",
-    )  # fmt: skip
+    shown = [(_short(caption), drawn) for caption, drawn in charts]
+    whole = drawing().picture(visible(title), rules, shown, list(map(_short, names)), HEIGHT)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{whole}\n'
 
 
-def _text(words: str, x: str, y: float, anchor: str | None = None) -> Markup:
-    """A stranger's name is text, and not longer than its place."""
-    shown = visible(words)
-    shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
-    return tag("text", shown, x=x, y=y, text_anchor=anchor)
+def _short(name: str) -> str:
+    """A name of somebody else as text, and not longer than its place."""
+    shown = visible(name)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"

@@ -1,8 +1,8 @@
-"""How is it said in a sentence what is exposed, and whether clients trained as declared?
+"""Which secrets are exposed, in a sentence each, and did clients train as declared?
 
-Levels and strongest findings are the audit's (`overheard.evaluation.decision`). What is said
-of them is in ``sentences.j2``, the same for the page, Markdown and the terminal; the rule behind
-the levels is on the page (`words.rules`), so that nobody has to guess what "exposed" means.
+Levels and strongest findings are the audit's (`overheard.evaluation.decision`). The sentences
+about them are in ``sentences.j2``, the same for the page, Markdown and the terminal; the rule
+behind the levels is on the page (`words.rules`), so that nobody has to guess what "exposed" means.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from overheard.evaluation.record import Audit, Replay, Secret, pooled_rate
+from overheard.foreign.shown import visible
 from overheard.questions.question import grouped
 from overheard.report import words
 
@@ -43,8 +44,8 @@ def environment(
 
 
 def plain(name: object) -> Markup:
-    """As it is: what a terminal prints is made visible there, and a page escapes it."""
-    return name if isinstance(name, Markup) else Markup(name)  # nosec B704
+    """On one line and without anything that hides; a page escapes it besides."""
+    return name if isinstance(name, Markup) else Markup(visible(str(name)))  # nosec B704
 
 
 @cache
@@ -82,8 +83,8 @@ def guessed_orders(audit: Audit) -> list[str]:
     """Once per seed: whose mini-batches come in an order that was guessed, and the remedy."""
     guessed = (f for f in audit.findings if f.details.get("order_guessed"))
     return [
-        str(sentences().orders(", ".join(words.unique(str(f.client) for f in of)), said))
-        for said, of in grouped(guessed, lambda f: f.details["order_guessed"]).items()
+        str(sentences().orders(", ".join(words.unique(str(f.client) for f in of)), seed))
+        for seed, of in grouped(guessed, lambda f: f.details["order_guessed"]).items()
     ]
 
 
@@ -114,7 +115,7 @@ def replay_lines(audit: Audit) -> list[tuple[str, str]]:
 
 def _off(replay: Replay, rounds: str = "") -> str:
     """off by 3.1% of its update in round 7, where replays differ by up to 4% apart"""
-    told = f"off by {words.excess(replay.off or 0.0)} of its update in round {replay.round}"
+    text = f"off by {words.excess(replay.off or 0.0)} of its update in round {replay.round}"
     if replay.by_chance:
-        told += f", where replays differ by up to {words.excess(replay.by_chance)}"
-    return f"{told}; {rounds} replayed" if rounds else told
+        text += f", where replays differ by up to {words.excess(replay.by_chance)}"
+    return f"{text}; {rounds} replayed" if rounds else text

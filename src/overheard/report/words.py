@@ -63,8 +63,8 @@ def noun(question: str) -> str:
 
 def secret(topic: Topic) -> str:
     """What the secret is called, as short as a column heading."""
-    said = _question(topic.question)
-    return said["noun"] if topic.attribute is None else said["of"].replace("{}", topic.attribute)
+    known = _question(topic.question)
+    return known["noun"] if topic.attribute is None else known["of"].replace("{}", topic.attribute)
 
 
 def unit(topic: Topic) -> str:
@@ -78,7 +78,7 @@ def what_of(property_: str) -> str:
 
 
 def of(metric: Metric) -> dict[str, Any]:
-    """What is said of a metric: see ``words.toml``."""
+    """The words for a metric: see ``words.toml``."""
     usual = {"prefix": "", "suffix": "", "legend": [], "intro": "", "about": "Secret"}
     metrics: dict[str, dict[str, Any]] = WORDS["metrics"]
     return usual | metrics.get(metric.name, metrics["accuracy" if metric.share else "error"])
@@ -105,8 +105,8 @@ def number(metric: Metric, value: float | None) -> str:
 
 def mark(found: Finding) -> str:
     """What stands at a finding's mark in a chart."""
-    said = value(found, 0) if found.measure.share else value(found).partition(" (")[0]
-    return said + (", flagged" if found.flag else some(found))
+    text = value(found, 0) if found.measure.share else value(found).partition(" (")[0]
+    return text + (", flagged" if found.flag else some(found))
 
 
 def some(found: Finding) -> str:
@@ -129,8 +129,8 @@ def cell(found: Finding, what: str) -> str:
     """One cell of a client's table; ``what``: as in the columns of a metric."""
     details = found.details
     if what == "found":
-        told = [details.get(key) for key in ("found", "positives")]
-        return NOTHING if None in told else "{} of {}".format(*told)
+        counts = [details.get(key) for key in ("found", "positives")]
+        return NOTHING if None in counts else "{} of {}".format(*counts)
     if what == "false_alarms":
         return str(details.get(what, NOTHING))
     if what in ("value", "lift"):
@@ -154,16 +154,16 @@ def people(known: Known) -> str:
 
 def over_seeds(mean: Mean) -> str:
     """0.31 (0.29 to 0.33): a mean over seeds; of one seed there is no interval."""
-    said = scientific(mean.value)
+    text = scientific(mean.value)
     if mean.low is None or mean.high is None:
-        return f"{said} (one seed)"
-    return f"{said} ({scientific(mean.low)} to {scientific(mean.high)})"
+        return f"{text} (one seed)"
+    return f"{text} ({scientific(mean.low)} to {scientific(mean.high)})"
 
 
 def rules() -> dict[str, str]:
     """What each level means; of exposure, also what each metric asks for."""
-    asked, said = [metric["rule"] for metric in WORDS["metrics"].values()], dict(WORDS["rules"])
-    return said | {"exposed": " ".join([said["exposed"], *asked])}
+    asked, levels = [metric["rule"] for metric in WORDS["metrics"].values()], dict(WORDS["rules"])
+    return levels | {"exposed": " ".join([levels["exposed"], *asked])}
 
 
 # ----------------------------------------------------------------------------- numbers and names

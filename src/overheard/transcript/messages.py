@@ -130,7 +130,7 @@ def _named(client: object) -> str:
 
 def check_client(client: object, where: object = None) -> str:
     """A client's name, if it is one that can stand in a recording; ``where``: the file of one,
-    perhaps a stranger's, in which it stands already."""
+    perhaps somebody else's, in which it stands already."""
     try:
         return _named(client)
     except ValueError as error:
@@ -188,7 +188,7 @@ def write_round(
     ``sent`` with client ``""`` is a broadcast, ``total`` with client ``""`` the sum of the round's
     updates. All messages must have one layout, that of the round ``before``, but a total is
     float64; or, ``free``, each its own. Their arrays are written in the order of the first
-    message's: what was said does not depend on a dict's order.
+    message's: what is recorded does not depend on a dict's order.
     """
     order = [name for name, _, _ in before or layout_of(next(iter(messages.values())))]
     messages = {
@@ -264,7 +264,7 @@ _Message = Annotated[  # nearly all are of the first form, and of the second not
 
 
 class _Line(BaseModel):
-    """A line of the index that tells of a round; a stranger may have written it."""
+    """A line of the index that tells of a round; anybody may have written it."""
 
     number: Annotated[StrictInt, Field(alias="round", ge=0, le=MAX_ROUND)]
     file: StrictStr
@@ -276,7 +276,7 @@ class _Line(BaseModel):
 
 
 def parse_round(folder: Path, entry: Entry, free: bool = True) -> Round:
-    """An index line of kind ``round``, every field checked: the index may be a stranger's.
+    """An index line of kind ``round``, every field checked: the index may be anybody's.
 
     ``free``: messages may have layouts of their own.
     """

@@ -38,8 +38,8 @@ def verify(path: str | Path) -> Verification:
     if not root.is_dir():
         raise FixRecording(f"{root}: no such recording; `overheard simulate` makes one")
     if _never_begun(root):
-        said = f"{root}: the recorder was stopped before it recorded anything; remove the folder"
-        return Verification(0, 0, (), (said,))
+        line = f"{root}: the recorder was stopped before it recorded anything; remove the folder"
+        return Verification(0, 0, (), (line,))
     problems: list[str] = []
     unfinished: list[str] = []
     files = rounds = 0

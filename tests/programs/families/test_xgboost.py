@@ -20,7 +20,6 @@ from overheard.transcript.knowledge import Messages
 pytest.importorskip("xgboost", reason="needs overheard[xgboost]")
 
 TREES = {"name": "xgboost", "objective": "binary:logistic", "max_depth": 4}
-SQUARED = {**TREES, "objective": "reg:squarederror"}
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,6 @@ def _changed(path, value):
     return json.dumps(said).encode()
 
 
-LEARNER = ("learner",)
 MODEL = ("learner", "gradient_booster", "model")
 TREE = (*MODEL, "trees", 0)
 HOSTILE = {
