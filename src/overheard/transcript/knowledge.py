@@ -42,7 +42,7 @@ from overheard.transcript.kind import (
     program_in,
     sealed,
 )
-from overheard.transcript.messages import RELEASE, releases_arrays, returns_gradients
+from overheard.transcript.messages import RELEASE, releases_arrays, returns_gradients, update_of
 from overheard.transcript.store import sent_to
 from overheard.transcript.target import JOINT, attribute, joined
 
@@ -129,15 +129,12 @@ class Messages(Rounds):
 
     def updates(self) -> NDArray[np.float64]:
         """``sent - returned`` (T, P), or the gradient itself where gradients are sent."""
-        if self.gradients:
-            return self.returned.astype(np.float64)
-        return np.asarray(self.sent.astype(np.float64) - self.returned.astype(np.float64))
+        return update_of(self.of_network().payload, self.sent, self.returned)
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """The rounds with a client that trains no network, as its program takes them."""
-        rows = zip(self.rounds.tolist(), self.sent, self.returned, strict=True)
-        return tuple(Exchange(*row) for row in rows)
+        return tuple(map(Exchange, self.rounds.tolist(), self.sent, self.returned))
 
     @classmethod
     def read(cls, held: Held) -> Self | None:

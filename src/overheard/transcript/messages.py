@@ -8,8 +8,9 @@ first message is read. So a message is found by counting, and checked without re
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -213,9 +214,8 @@ def write_round(
         [*key, digest, *([own[key]] if key in own else [])]
         for key, digest in zip(layouts, hashed, strict=True)
     ]
-    size = len(head) + sum(_bytes(code, shape) for of in layouts.values() for _, code, shape in of)
     about = {"kind": "round", "round": number, "layout": layout, "messages": listed}
-    return {**about, "file": name, "size": size}
+    return {**about, "file": name, "size": (folder / name).stat().st_size}
 
 
 def _blobs(layout: Layout, arrays: Arrays) -> Iterator[memoryview]:
@@ -324,7 +324,7 @@ def check_round(folder: Path, entry: Round) -> None:
 
 
 def read_messages(
-    folder: Path, entry: Round, wanted: Iterable[Key], sound: bool = False
+    folder: Path, entry: Round, wanted: Collection[Key], sound: bool = False
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """The arrays of these messages of a round, one after the other, each checked against its
     digest; nothing else is read but the file's header, which must be what follows from the index
@@ -338,11 +338,14 @@ def read_messages(
                 f"{path}: its header does not say what the index says of its arrays; restore both "
                 "from a copy"
             )
-        for direction, client in wanted:
-            if (direction, client) not in entry.spans:
-                what = f"{direction} {client or 'to all'}"
-                raise FixRecording(f"{folder / INDEX}: round {entry.number} has no message {what}")
-            span = entry.spans[direction, client]
+        if missing := [key for key in wanted if key not in entry.spans]:
+            what = f"{missing[0][0]} {missing[0][1] or 'to all'}"
+            raise FixRecording(f"{folder / INDEX}: round {entry.number} has no message {what}")
+        spans = [entry.spans[key] for key in wanted]
+        for span in spans if hasattr(os, "posix_fadvise") else ():  # read while others are hashed
+            place = entry.head + span.begin, span.end - span.begin
+            os.posix_fadvise(file.fileno(), *place, os.POSIX_FADV_WILLNEED)
+        for span in spans:
             check("message_bytes", span.end - span.begin, path)
             whole.seek(entry.head + span.begin)
             raws = [whole.read(_bytes(code, shape)) for _, code, shape in span.layout]

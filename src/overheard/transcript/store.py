@@ -12,7 +12,7 @@ messages lie.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -444,7 +444,7 @@ class Recording:
                     total[name] += update_of(self.payload, sent[name], array)
             yield entry, sent, total
 
-    def messages(self, entry: Round, wanted: Iterable[Key]) -> Iterator[dict[str, NDArray[Any]]]:
+    def messages(self, entry: Round, wanted: Collection[Key]) -> Iterator[dict[str, NDArray[Any]]]:
         """The arrays of these messages of a round, one after the other, each checked when it is
         read; the file's header once, before anything of it is used."""
         yield from read_messages(self.path / "messages", entry, wanted, entry.number in self._sound)
