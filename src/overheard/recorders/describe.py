@@ -56,9 +56,8 @@ def written(description: Federation, remarks: Iterable[str]) -> bytes:
 
     content = description.model_dump(exclude_defaults=True)
     content["model"] = {"name": description.model.name, **content["model"]}
-    if "optimiser" in content.get(
-        "training", ()
-    ):  # all of it, as its name is the default of its kind
+    if "optimiser" in content.get("training", ()):
+        # all of it, as its name is the default of its kind
         content["training"]["optimiser"] = description.training.optimiser.model_dump()
     lines = [f"# {visible(line)}" for line in remarks]
     for name, table in content.items():
