@@ -350,9 +350,7 @@ def test_any_other_module_as_it_is(federation: Path, monkeypatch: pytest.MonkeyP
         (lambda: nn.Sequential(Own(), nn.ConstantPad1d((0, 1), 0.0)), "gives 2 numbers a record"),
     ],
 )
-def test_a_wrong_factory(
-    federation: Path, made: Any, complaint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_factory(federation: Path, made: Any, complaint: str, monkeypatch: Any) -> None:
     with pytest.raises(FixConfig, match=complaint):
         described(federation, with_factory(monkeypatch, made), True)
 

@@ -39,10 +39,8 @@ def write_template(run: str | Path) -> Path:
     recording = undescribed(Recording.open(run))
     layout, file = wire_layout(recording), recording.path / BESIDE
     network = not releases_arrays(recording.payload)
-    whole, trees = (
-        (resources.files(__package__) / f"{name}.toml.in").read_text("utf-8")
-        for name in ("audit", "trees")
-    )
+    files = (resources.files(__package__) / f"{name}.toml.in" for name in ("audit", "trees"))
+    whole, trees = (source.read_text("utf-8") for source in files)
     model, inputs = _likely(layout) if network else (trees.rstrip(), 0)
     parts = whole.split("%%\n")  # every other one is about networks
     text = "".join(parts if network else parts[::2]).format(
@@ -247,11 +245,13 @@ def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[s
         training = {"learning_rate": 1.0, "algorithm": "fedsgd"}
     tasks = (data["task"],) if data.get("task") else ("classification", "regression")
     both = (False, True)
-    ways = product(models.items(), tasks, scales, both, ("one_hot", "codes"), both, (None, "huber"))
-    for (name, model), task, scale, every, text, plain, loss in ways:
+    ways = product(models.items(), tasks, scales, both, ("one_hot", "codes"), both, both)
+    for (name, model), task, scale, every, text, plain, other in ways:
         number = bool(training) and task == "regression"
-        if ((plain or loss) and not number) or (every and scale == "none"):
+        odd = other and not number and "model" not in given  # modules alone end in a sigmoid
+        if odd or (plain and not number) or (every and scale == "none"):
             continue
+        loss = ("huber" if number else "binary_cross_entropy") if other else None
         how = {"task": task, "scale": scale, "every": every, "text": text}
         model = model or {"name": "linear" if task == "regression" else "logistic"}
         content = {"model": model, **given, "data": {**data, **how}}
