@@ -21,8 +21,6 @@ from overheard.foreign.shown import visible
 from overheard.questions.question import grouped
 from overheard.report import words
 
-NAMED = 3
-
 
 def environment(
     marks: Mapping[str, str], escaped: Callable[[object], Any] = escape, **how: Any
@@ -38,12 +36,11 @@ def environment(
         **how,
     )
     made.globals |= {"words": words, "alike": alike}
-    made.filters["secret"] = words.secret
 
     def marked(name: object, of: str) -> Markup:
         return Markup(marks.get(of, "{}").format(escaped(name)))  # nosec B704  # escaped
 
-    made.filters["marked"] = marked
+    made.filters |= {"secret": words.secret, "marked": marked}
     return made
 
 
@@ -103,7 +100,7 @@ def replay_words(audit: Audit) -> str:
     by = grouped(audit.replays, lambda r: r.outcome)
     fits, unchecked = by.get("fits", []), by.get("cannot be checked", [])
     unfit = [f"{r.client} ({r.reason or _off(r)})" for r in by.get("does not fit", [])]
-    reasons = words.joined(words.unique(r.reason for r in unchecked), NAMED)
+    reasons = words.joined(words.unique(r.reason for r in unchecked), 3)
     counts = len(unchecked), pooled_rate(fits)
     return str(sentences().replay(len(audit.replays), fits, unfit, reasons, *counts))
 
