@@ -1,8 +1,9 @@
 """What was found of every recipe: the table of docs/your-federation.md.
 
-``python -m experiments.recipes RECIPE OUT`` writes down what `run.sh OUT` found, as
+``python -m experiments.recipes RECIPE OUT expected`` writes down what `run.sh OUT` found, as
 examples/recipes/RECIPE/expected.json, from which the table is made. Tests hold new
-runs against it.
+runs against it. With the word `init`: what such audits find by a description that `overheard
+init` alone wrote, as init.json; of a recipe for which it wrote none that file says so.
 """
 
 from __future__ import annotations
@@ -66,18 +67,20 @@ def recipe_table() -> str:
         for folder in folders:
             run = (RECIPES / folder / "run.sh").read_text("utf-8")
             how = next(words for file, words in FRAMEWORKS.items() if file in run)
+            alone = json.loads((RECIPES / folder / "init.json").read_text())
             for name, one in json.loads((RECIPES / folder / "expected.json").read_text()).items():
                 inside = f" {name.removesuffix('/audit')}" if "/" in name else ""
                 low, high = (f"{100 * end:.0f}" for end in one["interval"])
                 right = f"{100 * one['value']:.0f}% ({low}–{high}) of {one['n']}"
+                found = alone.get("not") or f"{100 * alone[name]['value']:.0f}%"
                 majority = f"{100 * one['majority']:.0f}%"
-                lines.append([recipe, f"`{folder}`{inside}, {how}", right, majority])
-    return table(["recipe", "run", "inferred correctly", "majority"], lines)
+                lines.append([recipe, f"`{folder}`{inside}, {how}", right, found, majority])
+    return table(["recipe", "run", "inferred correctly", "by `init` alone", "majority"], lines)
 
 
 TABLES = {"recipes": recipe_table}
 
 if __name__ == "__main__":
-    _, recipe, out = sys.argv
+    _, recipe, out, kind = sys.argv
     found = json.dumps(figures(Path(out)), indent=1)
-    (RECIPES / recipe / "expected.json").write_text(found + "\n", "utf-8")
+    (RECIPES / recipe / f"{kind}.json").write_text(found + "\n", "utf-8")

@@ -112,12 +112,8 @@ def simulate(folder: Path, settings: dict[str, Any], out: Path) -> None:
 
     about = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     config = {**_flat(about["config"]), **settings}
-    server, client = (
-        getattr(importlib.import_module(module), name)
-        for module, name in (
-            about["components"][f"{s}app"].split(":") for s in ("server", "client")
-        )
-    )
+    parts = (about["components"][f"{side}app"].split(":") for side in ("server", "client"))
+    server, client = (getattr(importlib.import_module(module), name) for module, name in parts)
     told = ServerApp()
 
     @told.main()

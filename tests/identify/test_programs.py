@@ -58,13 +58,19 @@ def newton(inputs: np.ndarray, labels: np.ndarray, model: np.ndarray) -> dict[st
     return {"gradient": x.T @ (labels[:, None] - chance), "hessian": hessian}
 
 
-def test_newton(tmp_path: Path) -> None:
-    everybody, model = sites(tmp_path / "table.csv"), np.zeros((4, 1))
+@pytest.mark.parametrize(("nodes", "scale"), [("one two", "none"), ("a b", "recorded")])
+def test_newton(tmp_path: Path, nodes: str, scale: str) -> None:
+    """Also where the first of a table took part and scaled by the records of those alone."""
+    everybody, model = sites(tmp_path / "table.csv", "one two unheard")[:2], np.zeros((4, 1))
+    if scale == "recorded":
+        rows = np.concatenate([inputs[:, :2] for inputs, _ in everybody])
+        for inputs, _ in everybody:
+            inputs[:, :2] = (inputs[:, :2] - rows.mean(axis=0)) / rows.std(axis=0)
     with overheard.Recorder(tmp_path / "run", "release") as recorder:
         for number in range(2):
             sent = model.astype(np.float32)
             recorder.sent(number, "", {"numpy_key": sent})
-            for name, site in zip(("one", "two"), everybody, strict=True):
+            for name, site in zip(nodes.split(), everybody, strict=True):
                 back = newton(*site, sent)
                 recorder.returned(number, name, back, len(site[1]))
                 model = model + 0.4 * np.linalg.solve(back["hessian"], back["gradient"])
@@ -72,7 +78,8 @@ def test_newton(tmp_path: Path) -> None:
     assert best.explained
     known = {"intercept": "first", "likelihood": "logistic"}
     assert known.items() <= program(best.ranking[0].whole).items()
-    assert best.ranking[0].whole.data.scale == "none"
+    assert best.ranking[0].whole.data.scale == scale
+    assert best.ranking[0].whole.clients == ({"a": "one", "b": "two"} if nodes == "a b" else {})
 
 
 def test_trees_of_nodes_without_names(tmp_path: Path) -> None:
@@ -106,6 +113,7 @@ def flare(rows: np.ndarray, rest: np.ndarray) -> dict[str, Any]:
         named[f"sum/test/{name}"] = np.round(rest[:, place].sum(), 4)
         named[f"histogram/train/{name}"] = np.histogram(rows[:, place], ends)[0]
         named[f"histogram/train/{name}/edges"] = ends
+    named["histogram/train/stay"] = np.histogram(rows[:, 1], ends[:2])[0]  # leaves values out
     return {name: np.asarray(value) for name, value in named.items()}
 
 
@@ -135,9 +143,8 @@ def test_statistics_of_a_sample(
 
 def test_a_number_that_is_secret_stays_one_input(tmp_path: Path) -> None:
     """The app did not know that anybody would ask about it."""
-    (tmp_path / "table.csv").write_text(
-        "site,stage,age,ill\n" + "".join(f"one,{k % 4},{30 + k},{k % 2}\n" for k in range(12))
-    )
+    rows = "".join(f"one,{k % 4},{30 + k},{k % 2}\n" for k in range(12))
+    (tmp_path / "table.csv").write_text(f"site,stage,age,ill\n{rows}")
     with overheard.Recorder(tmp_path / "run") as recorder:
         model = {"weight": np.zeros((1, 2), np.float32), "bias": np.zeros(1, np.float32)}
         recorder.sent(0, "", model)
@@ -156,4 +163,13 @@ def test_sums_alone_are_refused_with_the_reason(tmp_path: Path) -> None:
         recorder.sent(0, "", {"w": np.zeros((2, 3)), "b": np.zeros(2)})
         recorder.aggregated(0, {"w": np.ones((2, 3)), "b": np.ones(2)}, ["one", "two"])
     with pytest.raises(FixConfig, match=r"holds sums of clients.*--threat secure-server"):
+        found(tmp_path)
+
+
+def test_tables_of_an_unknown_program_are_refused(tmp_path: Path) -> None:
+    sites(tmp_path / "table.csv")
+    with overheard.Recorder(tmp_path / "run", "release") as recorder:
+        recorder.sent(0, "", {"ages": np.arange(4.0)})
+        recorder.returned(0, "one", {"survival": np.ones((2, 4))})
+    with pytest.raises(FixConfig, match="ages 4, which nothing tried sends"):
         found(tmp_path)

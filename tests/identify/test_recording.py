@@ -19,6 +19,7 @@ from overheard.identify.search import Options, held_out, identify
 from overheard.programs.records import Records
 from overheard.recorders.describe import describe
 from overheard.recorders.recorder import Recorder
+from overheard.recorders.template import possible
 from overheard.transcript.store import Recording
 
 pytestmark = pytest.mark.slow
@@ -113,6 +114,10 @@ def test_layers_that_are_not_dense_ask_for_their_module(workplace: Any) -> None:
     found = workplace.refused("init", "conv", *GIVEN)
     assert "conv1.weight 2x1x3x3" in found
     assert "--model" in found
+    data = {"source": "file", "path": "people.csv", "client": "at", "target": "y"}
+    given = {"data": data, "model": {"factory": "app:Net"}}
+    ways = possible(Recording.open(workplace.path / "conv"), given)
+    assert {way.training.loss for _, way in ways} == {None, "huber", "binary_cross_entropy"}
 
 
 @pytest.mark.parametrize(("scale", "where"), [("records", "table"), ("recorded", "observed")])

@@ -208,9 +208,7 @@ def test_a_hostile_description_is_refused(federation: Path, names: Any) -> None:
         ),
     ],
 )
-def test_a_description_that_is_wrong_is_noticed(
-    federation: Path, old: str, new: str, fit: int
-) -> None:
+def test_a_wrong_description_is_noticed(federation: Path, old: str, new: str, fit: int) -> None:
     """Of swapped clients only the third fits."""
     assert old in TOML
     outcomes = [r.outcome for r in replayed(described(federation, TOML.replace(old, new)))]
@@ -251,18 +249,15 @@ def test_a_client_without_records_is_said_and_not_scored(federation: Path) -> No
     text = TOML.replace('"18446744073709551614" = "site 1"\n', "")
     recording = described(federation, text)
     assert "No records were given of 1 of 3 clients" in in_the_clear(recording).notes[0]
-    audit = overheard.audit(
-        recording, overheard.threat_named("server"), ["majority", "max_entropy"], targets=["s"]
-    )
+    threat, attacks = overheard.threat_named("server"), ["majority", "max_entropy"]
+    audit = overheard.audit(recording, threat, attacks, targets=["s"])
     assert {f.client for f in audit.findings} == {"site 0", "site 2"}
     who = "18446744073709551614"
     why = f"truth/ has no records of client {who!r}, so nothing is scored"
     assert {(s.client, s.reason) for s in audit.skipped} == {(who, why)}
 
 
-def test_who_is_a_clients_is_asked_among_strangers_of_a_table(
-    federation: Path, rng: np.random.Generator
-) -> None:
+def test_strangers_of_a_table_are_asked_about(federation: Path, rng: np.random.Generator) -> None:
     there = (federation / "people.csv").read_text().splitlines()
     twins = [line.replace("site 0", "nobody") for line in there[1:3]]  # of site 0 and site 1
     write_csv(federation / "others.csv", people(rng, sites=1, each=20))
@@ -334,9 +329,7 @@ def test_a_model_by_factory(federation: Path, made: Any, monkeypatch: pytest.Mon
     assert (recipe.model.hidden, recipe.model.activation) == ((4,), "tanh")
 
 
-def test_any_other_module_is_taken_as_it_is(
-    federation: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_other_module_as_it_is(federation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = with_factory(monkeypatch, lambda: Own(function=torch.sin))
     more = '[training]\noptimiser = { name = "sgd", momentum = 0.5 }\n'
     recording = described(federation, text.replace("[training]\n", more), True)
@@ -357,9 +350,7 @@ def test_any_other_module_is_taken_as_it_is(
         (lambda: nn.Sequential(Own(), nn.ConstantPad1d((0, 1), 0.0)), "gives 2 numbers a record"),
     ],
 )
-def test_a_wrong_factory(
-    federation: Path, made: Any, complaint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_factory(federation: Path, made: Any, complaint: str, monkeypatch: Any) -> None:
     with pytest.raises(FixConfig, match=complaint):
         described(federation, with_factory(monkeypatch, made), True)
 

@@ -31,9 +31,7 @@ def ran(server: Any, client: Any = app.client_app) -> None:
 
 
 @pytest.mark.parametrize("how", ["strategy", "app"])
-def test_what_clients_return_is_what_is_recorded(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_recorded(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from overheard.flower import record, record_app
 
     (tmp_path / "digests").mkdir()
@@ -48,9 +46,8 @@ def test_what_clients_return_is_what_is_recorded(
     recording = Recording.open(run)
     assert set(recording.clients) == {str(node) for node in here.NODES}
     assert [r.number for r in recording.rounds] == [1, 2, 3]
-    assert recording.rounds[0].weights == dict(
-        zip(map(str, here.NODES), map(float, app.COUNTS), strict=True)
-    )
+    counts = zip(map(str, here.NODES), map(float, app.COUNTS), strict=True)
+    assert recording.rounds[0].weights == dict(counts)
     numbers, sent, _, _ = recording.link(str(here.NODES[0]))
     assert numbers.tolist() == [1, 2, 3]
     for row, rounds in enumerate(range(3)):
@@ -71,9 +68,7 @@ def test_clients_can_be_named_by_what_they_say(tmp_path: Path) -> None:
     assert "partition" not in notes
 
 
-def test_a_strategy_stays_itself_and_a_path_that_exists_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_strategy_stays_itself_and_no_path_is_used_again(tmp_path: Path) -> None:
     from flwr.serverapp.strategy import FedAvg
 
     from overheard.flower import record, record_app
@@ -86,9 +81,7 @@ def test_a_strategy_stays_itself_and_a_path_that_exists_is_refused(
         record_app(app.server(lambda s: s), tmp_path)(None, None)
 
 
-def test_a_full_disk_ends_the_recording_and_not_the_federation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_full_disk_ends_the_recording(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
     from overheard.flower import record
     from overheard.transcript import store
 
@@ -187,9 +180,8 @@ def test_nobody_waits_for_the_slow(tmp_path: Path) -> None:
     for name, model in exact_training.trained(ones, 0).items():
         np.testing.assert_array_equal(sent[name][0], ones[name])
         np.testing.assert_array_equal(returned[name][0], model)
-    assert any(
-        "came when their round was over" in note for note in in_the_clear(recording).sentences()
-    )
+    said = in_the_clear(recording).sentences()
+    assert any("came when their round was over" in note for note in said)
 
 
 @pytest.mark.parametrize("secure", [False, True])

@@ -21,9 +21,7 @@ def net(frozen: bool) -> nn.Module:
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize(("frozen", "parameters"), [(True, 4), (False, 6)])
-def test_what_is_not_trained_is_left_out(
-    frozen: bool, parameters: int, named: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_trained(frozen: bool, parameters: int, named: bool, monkeypatch: Any) -> None:
     """By name, or as Flower's older clients number arrays."""
     monkeypatch.setattr(trusted, "made_by", lambda factory: net(frozen))
     state = [(name, tuple(array.shape)) for name, array in net(frozen).state_dict().items()]

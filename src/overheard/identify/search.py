@@ -493,8 +493,8 @@ class Asked:
     def programs(self, splits: Sequence[Split]) -> list[Explanation]:
         """The program that answers as the clients did. Nothing is random in it: the first that
         gives the first message of the first client is it, and who is who follows from all."""
-        rng, names = np.random.default_rng(0), [*self.dataset.by_client()]
-        unknown = {*names}.isdisjoint(self.named)
+        rng = np.random.default_rng(0)
+        unknown = self.dataset.by_client().keys().isdisjoint(self.named)
 
         def gap(one: Explanation, client: str, name: str) -> float:
             """How far its first answer that is not off by 0 is from that on these records: 1 at
@@ -509,11 +509,11 @@ class Asked:
             return 2.0
 
         def off(clients: Sequence[str], one: Explanation) -> Array:
-            return np.array([[gap(one, c, name) for name in names] for c in clients])
+            return np.array([[gap(one, c, name) for name in one.given] for c in clients])
 
-        every, clients = self.explanations(names, splits[0]), [*self.named]
+        every, clients = self.explanations((), splits[0]), [*self.named]
         of = self.tries.of("programs and what they held out", product(splits, every), 1)
-        ways = (way for split, one in of for way in self.explanations(names, split, one.about))
+        ways = (way for split, one in of for way in self.explanations((), split, one.about))
         first, _ = paired(ways, partial(off, clients[:1]))
         best, who = paired([first], partial(off, clients))
         renamed = {c: name for c, name in zip(clients, who, strict=True) if name != c}

@@ -81,9 +81,8 @@ def describe(
     remarks = (*_silent(recording, names), *_own_scales(ready))
     if others := description.audit.also_fits:
         remarks = (*remarks, f"These descriptions fit as well: {'; '.join(others)}.")
-    with SideWriter(
-        Path(out), SideHeader(messages=recording.digest, names=names, about=about)
-    ) as writer:
+    header = SideHeader(messages=recording.digest, names=names, about=about)
+    with SideWriter(Path(out), header) as writer:
         write_knowledge(writer, ready)
         if (seed := recording.seed) is not None:
             writer.seed(seed)

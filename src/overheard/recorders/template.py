@@ -39,10 +39,8 @@ def write_template(run: str | Path) -> Path:
     recording = undescribed(Recording.open(run))
     layout, file = sent_layout(recording), recording.path / BESIDE
     network = not releases_arrays(recording.payload)
-    whole, trees = (
-        (resources.files(__package__) / f"{name}.toml.in").read_text("utf-8")
-        for name in ("audit", "trees")
-    )
+    files = (resources.files(__package__) / f"{name}.toml.in" for name in ("audit", "trees"))
+    whole, trees = (source.read_text("utf-8") for source in files)
     model, inputs = _likely(layout) if network else (trees.rstrip(), 0)
     parts = whole.split("%%\n")  # every other one is about networks
     text = "".join(parts if network else parts[::2]).format(
@@ -232,33 +230,35 @@ def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[s
     models: dict[str, dict[str, Any]] = {"": {}}
     scales: tuple[str, ...] = ("records", "recorded", "clients", "none")
     if releases_arrays(recording.payload):
-        training, models, scales = {}, dict(_programs(recording)), ("none", "records")
+        training, models, scales = {}, dict(_programs(recording)), ("none", *scales[:2])
     elif "model" not in given:
-        if (dense := dense_of([shape for _, shape in layout])) is None:
-            raise FixConfig(
-                f"the messages hold {layout_words(layout)}, which is more than dense layers one "
-                "after the other: give the torch module that was trained, --model "
-                '"package.module:function"'
-            )
-        mlp = {"name": "mlp", "hidden": dense.hidden}
-        models = {a: {**mlp, "activation": a} for a in _ACTIVATIONS if dense.hidden} or models
+        dense = dense_of([shape for _, shape in layout])
+        if dense is None or dense.hidden:
+            mlp = {"name": "mlp", "hidden": dense and dense.hidden}
+            models = {one: {**mlp, "activation": one} for one in _ACTIVATIONS if dense}
+    if not models:
+        raise FixConfig(
+            f"the messages hold {layout_words(layout)}, which nothing tried sends: give --model "
+            '"package.module:function", or fill in what `overheard init` writes without --data'
+        )
     if returns_gradients(recording.payload):
         training = {"learning_rate": 1.0, "algorithm": "fedsgd"}
     tasks = (data["task"],) if data.get("task") else ("classification", "regression")
     both = (False, True)
-    ways = product(models.items(), tasks, scales, both, ("one_hot", "codes"), both, (None, "huber"))
-    for (name, model), task, scale, every, text, plain, loss in ways:
+    ways = product(models.items(), tasks, scales, both, ("one_hot", "codes"), both, both)
+    for (name, model), task, scale, every, text, plain, other in ways:
         number = bool(training) and task == "regression"
-        if ((plain or loss) and not number) or (every and scale == "none"):
+        odd = other and not number and "model" not in given  # modules alone end in a sigmoid
+        if odd or (plain and not number) or (every and scale == "none"):
             continue
+        loss = ("huber" if number else "binary_cross_entropy") if other else None
         how = {"task": task, "scale": scale, "every": every, "text": text}
         model = model or {"name": "linear" if task == "regression" else "logistic"}
         content = {"model": model, **given, "data": {**data, **how}}
         content["training"] = {**training, "loss": loss} if training else {}
-        if plain:
-            content["target"] = {"shift": 0.0, "scale": 1.0}
+        content |= {"target": {"shift": 0.0, "scale": 1.0}} if plain else {}
         how |= {"target": plain and "as it is", "loss": loss or False}
-        how |= {"model": name or model["name"]}
+        how["model"] = name or model["name"]
         about = ", ".join(f"{k} = {v}" for k, v in how.items() if v not in (False, "one_hot"))
         yield about, Federation.model_validate(content)
 
@@ -284,10 +284,13 @@ def _programs(recording: Recording) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"xgboost ({eta = })", {"name": "xgboost", "eta": eta, **one}
     else:  # FLARE's: statistic/data set/column
         parts = [(*name.split("/"), name) for name in arrays if name.count("/") == 2]
-        own = [part for part in parts if part[0] in ("sum", "histogram")]
-        for group in dict.fromkeys(of for _, of, _, _ in own):
+        for group in dict.fromkeys(of for kind, of, *_ in parts if kind in ("sum", "histogram")):
+            counts = {p: arrays[p[3]].sum() for p in parts if p[:2] == ("histogram", group)}
             tables, names, edges = [], {}, {}
-            for place, (kind, _, column, name) in enumerate(p for p in own if p[1] == group):
+            # a range of counts that leaves values out is not described
+            full = [p for p, count in counts.items() if count == max(counts.values())]
+            own = (p for p in parts if p[:2] == ("sum", group) or p in full)
+            for place, (kind, _, column, name) in enumerate(own):
                 total = kind == "sum"
                 tables.append({"kind": "sum", "of": column} if total else {"by": [column]})
                 names[f"{place}.{'numbers' if total else 'counts'}"] = name
