@@ -61,8 +61,7 @@ class First:
 
     def _counted(self) -> Iterator[Risk]:
         for secret in self.asked:
-            people = known(self.audit, secret)
-            if people:
+            if people := known(self.audit, secret):
                 by_client = {str(c): one for c, one in people.items() if c is not None}
                 yield Risk(secret, people[None], by_client)
 
@@ -133,8 +132,7 @@ class First:
         if self.decision.answer == "release":
             return [Advice("Nothing more is asked for", words.WORDS["release"], "")]
         found = [a for a in advice.ranked(self.audit) if a.command][:1]
-        measure = words.WORDS["measure"]
-        return [*found, Advice(measure["name"], measure["why"], self.command("sweep", "sweep"))]
+        return [*found, Advice(**words.WORDS["measure"], command=self.command("sweep", "sweep"))]
 
     def command(self, verb: str, what: str, *more: str) -> str:
         """A command on this recording, with a name for what is made of it."""
