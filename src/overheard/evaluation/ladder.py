@@ -162,7 +162,7 @@ def lowered(
 ) -> tuple[View, NDArray[Any]]:
     """The view of an adversary on this rung, and which of the client's records it knows of."""
     if Labels not in view.kinds:
-        raise GrantKnowledge("of labels it is not asked how much one must know beforehand")
+        raise GrantKnowledge("of labels nobody asks how much must be known")
     records, labels = view.know(PublicRecords).records, view.know(Labels).values
     rng = stream(seed, "rung", rung.name, view.client, view.target.key)
     known = np.arange(len(labels))
