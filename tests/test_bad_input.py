@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 Change = Callable[[Path], None]
 AUDIT = "audit run --out out --attack majority --attack exact_linear".split()
-ROUND = "run/wire/round-000003.safetensors"
+ROUND = "run/messages/round-000003.safetensors"
 
 
 def refused(workplace: Any, words: list[str], *expected: str, start: str = "error: ") -> str:
@@ -84,7 +84,7 @@ def test_simulate(workplace: Any, change: Change, expected: list[str]) -> None:
     ("change", "culprit", "remedy"),
     [
         (remove("run"), "run: no such recording", "`overheard simulate` makes one"),
-        (remove("run/wire"), "run/wire/index.jsonl: cannot be read", "is this a recording?"),
+        (remove("run/messages"), "messages/index.jsonl: cannot be read", "is this a recording?"),
         (cut(ROUND), f"{ROUND}: has ", "it is truncated or was changed; restore it from a copy"),
         (remove("run/truth"), "run/truth: missing, so nothing can be scored", "attacks can still"),
     ],
@@ -178,11 +178,11 @@ def test_a_client_that_never_takes_part(workplace: Any) -> None:
 
 
 def test_an_unfinished_recording_is_audited_as_far_as_it_goes(workplace: Any) -> None:
-    index = workplace.path / "run" / "wire" / INDEX
+    index = workplace.path / "run" / "messages" / INDEX
     index.write_bytes(index.read_bytes()[:-200])
     checked = workplace.overheard("verify", "run")
     assert checked.returncode == 1
-    assert "unfinished: run/wire/index.jsonl: not closed" in checked.stderr
+    assert "unfinished: run/messages/index.jsonl: not closed" in checked.stderr
     assert "run: unfinished" in checked.stdout
     workplace.done(*AUDIT)
     record = json.loads((workplace.path / "out" / "audit.json").read_text())

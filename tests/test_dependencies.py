@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE
 
+import overheard
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +27,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 REQUIRED = (
     "jinja2 markupsafe numpy pydantic rich safetensors scikit-learn scipy threadpoolctl typer"
 )
+
+
+def test_the_newest_release_has_one_number_everywhere() -> None:
+    changes, cited = ((ROOT / n).read_text("utf-8") for n in ("CHANGELOG.md", "CITATION.cff"))
+    (newest, *_) = re.findall(r"^## \[(\d\S+)\]", changes, re.MULTILINE)
+    assert overheard.__version__ == newest
+    assert f"\nversion: {newest}\n" in cited
 
 
 def test_few_packages_are_required_and_none_is_capped() -> None:
@@ -136,7 +145,7 @@ for model, training in [
         run = overheard.Recording.open(overheard.simulate(overheard.plan(federation), place + "/r"))
         threat, how = overheard.threat_named("eavesdropper"), overheard.AuditOptions(rounds=False)
         (one,) = overheard.audit(run, threat, ["max_entropy"], ["1"], [], how).findings
-    found.append([one.value, one.low, one.imputation, one.details.get("bits_gained")])
+    found.append([one.value, one.low, one.imputation, one.calibration and one.calibration.bits])
 print(json.dumps([found, sorted({"torch", "pyarrow"} & set(sys.modules))]))
 """
 

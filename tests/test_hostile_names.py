@@ -10,7 +10,6 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -36,10 +35,6 @@ EVIL = (
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]")
 KEPT = {"metric", "question", "threat", "version", "paper", "outcome", "level"}
 FLAGS = {"flag", "overconfident"}  # empty where there is nothing to say against an answer
-
-
-def attempting() -> ModuleType:
-    return load(Path(__file__).parent / "transcript" / "attempting.py")
 
 
 def poisoned(content: Any, key: str = "") -> Any:
@@ -143,7 +138,7 @@ def test_pictures_hold_names_as_text() -> None:
 def evil_place(workplace: Any, evil_audit: Path) -> Any:
     """A folder with a recording and two audits in which every name is evil."""
     plain = EVIL.replace("\ud800", "")
-    attempting().sound(workplace.path / "evil", plain, plain)
+    load(ROOT / "tests/transcript/attempting.py").sound(workplace.path / "evil", plain, plain)
     for name in ("one.json", "two.json"):
         (workplace.path / name).write_bytes(evil_audit.read_bytes())
     content = json.loads((workplace.path / "two.json").read_text())

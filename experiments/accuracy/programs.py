@@ -196,7 +196,7 @@ def _tried(each: Cell) -> Settings:
     (row,) = found.findings
     values: Settings = {"lift": max(row.lift or 0.0, 0.0), "utility": found.utility}
     values |= {"utility is": found.utility_is, "flagged": row.flagged}
-    values |= {"bits": row.details["bits_gained"]} if "bits_gained" in row.details else {}
+    values |= {"bits": row.calibration.bits} if row.calibration else {}
     if noise := setting.get("strength"):
         rounds = base["training"]["rounds"]
         values["epsilon"] = sampled_gaussian_changed(noise, 1.0, rounds, DELTA)

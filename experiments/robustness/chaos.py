@@ -335,7 +335,7 @@ def killed(each: Cell) -> dict[str, Any]:
 
 
 def _came(found: Sequence[Result]) -> str:
-    return f"{total(found, 'kills')} kills, {total(found, 'faults')} losses or wrong words"
+    return f"{total(found, 'kills')} kills, {total(found, 'faults')} losses or wrong reports"
 
 
 EXPERIMENTS = (

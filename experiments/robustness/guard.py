@@ -239,7 +239,7 @@ def _answers(config: Settings, client: str) -> dict[str, str]:
         found = preflight(parse_config(config), client, changes=False)
     except (FixConfig, FixData):
         return {"refused": "refused"}
-    return {_named(e): e.answer(found.limits) for e in found.found}
+    return {_named(e): e.answer(found.limits) for e in found.exposures}
 
 
 def _left(found: Sequence[Result]) -> str:

@@ -126,7 +126,7 @@ def messages(true: Drawn, number: int) -> Iterator[tuple[Recording, Path]]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run = simulated(config, people(true.columns, classes=True), folder / "run")
-        shutil.copytree(run.path / "wire", folder / "bare" / "wire")
+        shutil.copytree(run.path / "messages", folder / "bare" / "messages")
         yield Recording.open(folder / "bare"), folder
 
 

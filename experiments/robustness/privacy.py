@@ -174,7 +174,7 @@ def _recipe(model: Dense, private: PrivateSteps | None, training: dict[str, Any]
             "encoding": Encoding(blocks=tuple(Scaled(column=c) for c in "abc")),
             "target": Target(column="y"),
             "learning_rate": 0.1,
-            "wire": "float64",
+            "precision": "float64",
             "private": private,
             **training,
         }

@@ -167,7 +167,7 @@ def python(words: Sequence[str], out: Path, log: str, sites: int = 0) -> float:
 def row(name: str, app: App, out: Path) -> list[str]:
     """What two commands say of the recording."""
     run, audit = out / "run", out / "audit"
-    found = [name, f"{len(list(run.glob('wire/round*')))} rounds"]
+    found = [name, f"{len(list(run.glob('messages/round*')))} rounds"]
     given = ["--data", str(out / "table.csv"), *app.given]
     spent = python(["-m", "overheard", "init", str(run), *given], out, "init")
     if not (run / "audit.toml").exists():

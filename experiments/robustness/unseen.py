@@ -214,9 +214,9 @@ def _came(found: Sequence[Result]) -> str:
     apart = np.mean([abs(r.values["confidence"] - r.values["accuracy"]) for r in plain])
     certain, wrong = total(plain, "certain"), total(plain, "certain_wrong")
     return (
-        f"{total(found, 'faults')} collapses without a flag; {len(found) - len(plain)} flagged; of "
-        f"the others confidence and accuracy are {100 * apart:.1f} points apart in the mean, and "
-        f"{wrong} of {certain:,} values called certain are wrong"
+        f"{total(found, 'faults')} overconfident without a flag, {len(found) - len(plain)} flagged"
+        f"; of the others confidence and accuracy differ by {100 * apart:.1f} points on average, "
+        f"and {wrong} of {certain:,} values called certain are wrong"
     )
 
 

@@ -135,7 +135,7 @@ def _bytes_of_one(sizes: Sizes, folder: Path) -> Job:
     path, size = recording(sizes, folder), 4 * sizes["parameters"]
 
     def run() -> Facts:
-        for file in sorted((path / "wire").glob("*.safetensors")):
+        for file in sorted((path / "messages").glob("*.safetensors")):
             with file.open("rb") as opened:
                 for message in (0, sizes["clients"] // 2):
                     opened.seek(message * size)

@@ -18,7 +18,7 @@ _HOMES = {
     if isinstance(line, ast.ImportFrom)
     for name in line.names
 }
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = sorted(_HOMES)
 
 

@@ -2,7 +2,7 @@
 
 How many, is said in one word everywhere. A number: so many processes of this machine. ``ray``, or
 the address of a Ray cluster: its processors. Nothing: the work begins here, and is shared out once
-the time that it takes shows that this is worth it. What comes out never depends on it.
+the processor time that it takes shows that this is worth it. What comes out never depends on it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from overheard.errors import FixConfig, needs
 Result = TypeVar("Result")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ONCE, WORTH, LONG = 3.0, 10.0, 60.0
-"""Seconds that whatever is done once may take, seconds of work that a process must find before it
-is started (starting takes it about two), and seconds that are announced."""
+"""Seconds that whatever is done once may take, seconds of a processor's work that a process must
+find before it is started (starting takes it about two), and seconds that are announced."""
 
 
 def shared_out(
@@ -42,7 +42,7 @@ def shared_out(
 ) -> Iterator[Result]:
     """What the task returns for each of the calls, as they end; ``what`` a call is, in words.
 
-    ``workers``: see above. ``say``: told how long it will take, once that is known to be long.
+    ``workers``: see above. ``say``: called with how long it takes, once that is known to be long.
     """
     if workers == "ray" or ":" in workers:
         yield from on_cluster(task, calls, "auto" if workers == "ray" else workers)
@@ -55,11 +55,12 @@ def shared_out(
     if workers not in ("", "1"):
         yield from in_processes(task, calls, min(int(workers), max(len(calls), 1)), what)
         return
-    begin, announced = time.monotonic(), False
+    begun, announced = (time.monotonic(), time.process_time()), False
     for done, call in enumerate(calls, 1):
         yield task(*call)
-        ahead = max(time.monotonic() - begin - ONCE, 0.0) / done * (len(calls) - done)
-        several = 1 if workers else min(room(), len(calls) - done, int(ahead / WORTH))
+        spent = time.monotonic() - begun[0], time.process_time() - begun[1]
+        ahead, work = (max(s - ONCE, 0.0) / done * (len(calls) - done) for s in spent)
+        several = 1 if workers else min(room(), len(calls) - done, int(work / WORTH))
         if not announced and (left := ahead / max(several, 1)) > LONG:
             say(f"about {left / 60:.0f} minutes more")
             announced = True

@@ -140,7 +140,7 @@ def test_further_rounds_are_used_where_few_are_vague(
 ) -> None:
     def answered(client: Any, rng: Any) -> Posterior:
         used = len(client.messages)
-        notes = {"simulated_accuracy": simulated, "misfit": 1.0, "rounds_used": used}
+        notes = {"simulated_accuracy": simulated, "reduced_chi2": 1.0, "rounds_used": used}
         return Posterior(client.prior, 1.0, 1, 1, 1, True, "direct_response", "", notes)
 
     monkeypatch.setattr(several_steps, "by_simulation", answered)
@@ -150,13 +150,13 @@ def test_further_rounds_are_used_where_few_are_vague(
     assert guess.diagnostics["rounds_used"] == used
 
 
-def told(view: View, **changes: Any) -> View:
+def known(view: View, **changes: Any) -> View:
     recipe = view.know(ClientProgram).recipe.model_copy(update=changes)
     return view.knowing(ClientProgram(recipe))
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "named"),
     [
         ({**ADAM, "batch_size": 8}, {"optimiser": Sgd(momentum=0.9)}),
         ({**MOMENTUM, "batch_size": 8}, {"learning_rate": 0.015}),
@@ -167,10 +167,10 @@ def told(view: View, **changes: Any) -> View:
     ids=str,
 )
 def test_another_training_than_stated_is_flagged(
-    settings: dict[str, Any], said: dict[str, Any], federate: Federate
+    settings: dict[str, Any], named: dict[str, Any], federate: Federate
 ) -> None:
     view = observed(ATTRIBUTE, federate(NETWORK, **SMALL, **settings))
-    guess = decoded(told(view, **said))
+    guess = decoded(known(view, **named))
     poor = "poor fit" if "batch_size" in settings else "not solved"
     assert guess.diagnostics["flag"].startswith(poor)
     assert guess.probabilities.max() < 0.99  # what is flagged calls no record certain

@@ -27,7 +27,7 @@ def test_exact_from_float64_messages(federate, epochs, columns):
         clients=8,
         people=400,
         columns=columns,
-        wire="float64",
+        precision="float64",
         rounds=8 * (columns + 12),
         participation=0.25,
         epochs=epochs,
@@ -43,8 +43,8 @@ def test_exact_from_float64_messages(federate, epochs, columns):
         assert error <= 1e-6
 
 
-def test_gradients_on_the_wire(federate):
-    recording = federate(algorithm="fedsgd", wire="float64", clients=6, rounds=60)
+def test_gradients_as_messages(federate):
+    recording = federate(algorithm="fedsgd", precision="float64", clients=6, rounds=60)
     recipe, truth = recipe_of(recording), recording.truth()
     client = recording.clients[1]
     guess = launch(ExactLinear(), view_of(recording, "local_model", client), 0)

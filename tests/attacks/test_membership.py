@@ -1,4 +1,4 @@
-"""Who is in the pool: exact from one update, flagged or refused where it cannot be told."""
+"""Who is in the pool: exact from one update, flagged or refused where it cannot be decided."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ MLP = {"name": "mlp", "hidden": [24]}
 
 @pytest.fixture
 def pooled(federate):
-    def record(strangers=40, **options):
+    def record(outsiders=40, **options):
         return federate(
-            MLP, people=50, clients=2, columns=6, audit={"membership": strangers}, rounds=1,
+            MLP, people=50, clients=2, columns=6, audit={"membership": outsiders}, rounds=1,
             participation=1.0, **options,
         )  # fmt: skip
 
@@ -52,7 +52,7 @@ def pooled(federate):
 
 
 def asked(recording: Recording, column: str = "s", client: str = "0") -> Any:
-    """What is heard of a client, who is a member, and the attribute."""
+    """What is observed of a client, who is a member, and the attribute."""
     view = view_of(recording, f"membership.{column}", client)
     truth = recording.truth("Membership", f"membership.{column}")[client]
     return view, truth[MEMBER_COLUMN] == 1, truth[column]
@@ -80,7 +80,7 @@ def test_the_answer_of_inner_products_is_that_of_rows(pooled):
     np.testing.assert_allclose(quick.probabilities, slow.probabilities, atol=1e-6)
     link = client.messages
     moved = link.returned + 0.1 * rng.normal(size=link.returned.shape).astype(link.returned.dtype)
-    wrong = client.hearing(dataclasses.replace(link, returned=moved))
+    wrong = client.with_messages(dataclasses.replace(link, returned=moved))
     assert decode_one_step(wrong, rng).flag
 
 
@@ -172,16 +172,16 @@ def test_empty_questions_are_refused(pooled):
         launch(CandidateDecode(), view.knowing(unsaid), 0)
 
 
-def test_pools_need_members_and_strangers_and_no_twins(pooled):
+def test_pools_need_members_and_others_and_no_twins(pooled):
     with pytest.raises(FixConfig, match="leaves nothing for the clients"):
-        pooled(strangers=100)
+        pooled(outsiders=100)
     people = Records({"a": np.arange(4.0), "y": np.ones(4)})
     nobody = people.take(np.arange(0))
-    with pytest.raises(FixData, match="0 members and 4 strangers"):
+    with pytest.raises(FixData, match="0 members and 4 non-members"):
         pool_of(nobody, people, "c", 0)
-    with pytest.raises(FixData, match="4 members and 0 strangers"):
+    with pytest.raises(FixData, match="4 members and 0 non-members"):
         pool_of(people, nobody, "c", 0)
-    with pytest.raises(FixData, match=r"2 stranger\(s\) of the pool are among its own"):
+    with pytest.raises(FixData, match=r"2 non-member\(s\) of the pool are among its own"):
         pool_of(people, people.take(np.array([1, 2])), "c", 0)
 
 
@@ -211,7 +211,7 @@ def test_a_copy_of_a_member_in_the_pool_is_a_tie(pooled):
 
 @pytest.fixture
 def observed(tmp_path: Any) -> Any:
-    """``heard(people, **training)``: a view of a pool half of which are members; truth."""
+    """``observed(people, **training)``: a view of a pool half of which are members; truth."""
 
     def record(people: int = 48, seed: int = 0, **training: Any) -> Any:
         config = {
@@ -252,7 +252,7 @@ def test_members_of_many_local_steps(observed: Any, training: dict[str, Any]) ->
 
 
 def calibration_error(probabilities: Any, truth: Any) -> float:
-    """Expected gap between what is said and what is so, in five bins of the probability."""
+    """Expected gap between what is claimed and what is so, in five bins of the probability."""
     bins = np.minimum((probabilities * 5).astype(int), 4)
     gaps = [abs((probabilities - truth)[bins == b].sum()) for b in range(5)]
     return float(np.sum(gaps) / len(truth))
@@ -261,7 +261,7 @@ def calibration_error(probabilities: Any, truth: Any) -> float:
 @pytest.mark.parametrize("rate", [1.0, 30.0])
 def test_large_learning_rates_are_refused_flagged_or_admitted(observed: Any, rate: float) -> None:
     """The sum is blurred beyond decoding: nothing may be claimed that is not so."""
-    said, true = [], []
+    meant, true = [], []
     for seed in range(2):
         view, member, _ = observed(learning_rate=rate, batch_size=4, seed=seed, rounds=1)
         try:
@@ -269,21 +269,21 @@ def test_large_learning_rates_are_refused_flagged_or_admitted(observed: Any, rat
         except ChooseAnotherAttack:  # refused
             continue
         if guess.diagnostics["fit"] == "good":
-            said.append(guess.probabilities)
+            meant.append(guess.probabilities)
             true.append(member)
             hits = np.mean(guess.choice() == member)
             assert hits >= 0.8 or {"flag", "undecided"} & guess.diagnostics.keys()
-    if said:
-        assert calibration_error(np.concatenate(said), np.concatenate(true)) <= 0.12
+    if meant:
+        assert calibration_error(np.concatenate(meant), np.concatenate(true)) <= 0.12
 
 
 @pytest.mark.parametrize("training", [{}, {"batch_size": 8}], ids=str)
 def test_a_pool_without_any_member_is_flagged(observed: Any, training: dict[str, Any]) -> None:
-    """36 strangers, said to hold 18 members: no choice of them explains the update."""
+    """36 others, declared to hold 18 members: no choice of them explains the update."""
     view, member, _ = observed(people=72, **training)
     link = view.know(Messages)
-    said = dataclasses.replace(link, weights=np.full_like(link.weights, 18.0))
-    guess = launch(CandidateDecode(rounds=1), resized(view, ~member).knowing(said), 0)
+    meant = dataclasses.replace(link, weights=np.full_like(link.weights, 18.0))
+    guess = launch(CandidateDecode(rounds=1), resized(view, ~member).knowing(meant), 0)
     assert guess.diagnostics["flag"].startswith("poor fit")
 
 
@@ -302,17 +302,17 @@ def noisy(view: Any, factor: float) -> tuple[Any, float]:
     return view.knowing(dataclasses.replace(link, returned=returned)), sd
 
 
-def test_noise_that_is_told_keeps_probabilities_calibrated(observed: Any) -> None:
+def test_declared_noise_keeps_probabilities_calibrated(observed: Any) -> None:
     view, member, _ = observed(people=100, batch_size=8)
     blurred, sd = noisy(view, 1.0)
-    told = blurred.knowing(AppliedDefence(("gaussian",), None, sd, effects=(("additive",),)))
-    guess = launch(CandidateDecode(rounds=1), told, 0)
+    given = blurred.knowing(AppliedDefence(("gaussian",), None, sd, effects=(("additive",),)))
+    guess = launch(CandidateDecode(rounds=1), given, 0)
     assert guess.diagnostics["fit"] == "good"
     assert 0.6 < np.mean(guess.choice() == member) < 1.0
     assert calibration_error(guess.probabilities, member) <= 0.08
 
 
-def test_noise_that_is_not_told_is_noticed(observed: Any) -> None:
+def test_undeclared_noise_is_noticed(observed: Any) -> None:
     view, _, _ = observed(batch_size=8)
     guess = launch(CandidateDecode(rounds=1), noisy(view, 1.0)[0], 0)
     assert guess.diagnostics["fit"] == "poor"
@@ -320,7 +320,8 @@ def test_noise_that_is_not_told_is_noticed(observed: Any) -> None:
 
 
 def private_view(observed: Any, noise: float, **training: Any) -> Any:
-    """As ``heard``, of a client that takes private steps: its training is done again with them."""
+    """As ``observed``, of a client that takes private steps: its training is done again with
+    them."""
     view, member, secret = observed(people=100, rounds=1, **training)
     recipe = view.know(ClientProgram).recipe.model_copy(
         update={"private": PrivateSteps(clip=1.0, noise=noise)}
@@ -332,8 +333,8 @@ def private_view(observed: Any, noise: float, **training: Any) -> Any:
     data = shards([x], [labels[member].astype("float32")], "float32")
     rng = np.random.default_rng(3)
     ends = [local_training(recipe, sent, data, rng)[0] for sent in link.sent]
-    told = dataclasses.replace(link, returned=np.stack(ends))
-    return view.knowing(told, ClientProgram(recipe)), member
+    given = dataclasses.replace(link, returned=np.stack(ends))
+    return view.knowing(given, ClientProgram(recipe)), member
 
 
 def test_private_steps_of_little_noise_hide_only_who_was_never_drawn(observed: Any) -> None:

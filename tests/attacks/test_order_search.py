@@ -58,8 +58,8 @@ def test_a_seed_that_people_like_is_found(settings: dict[str, Any], federate: Fe
     recording = federate(NETWORK, **SMALL, batch_size=8, shuffle=shuffle, **settings)
     view = observed(ATTRIBUTE, recording)
     guess = launch(MaxEntropy(), view, 0)
-    said = guess.diagnostics["order_guessed"]
-    assert said == "seed 42: torch's DataLoader after torch.manual_seed"
+    named = guess.diagnostics["order_guessed"]
+    assert named == "seed 42: torch's DataLoader after torch.manual_seed"
     assert accuracy(recording, view, guess) == 1.0
 
 

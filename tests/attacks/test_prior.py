@@ -1,4 +1,4 @@
-"""What is known beforehand, by every decoder: a stranger's probabilities where they are granted."""
+"""The prior of every decoder: imputed probabilities where they are granted."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def right(p: np.ndarray, view: View, truth: np.ndarray) -> float:
 
 def test_without_records_of_others_it_is_how_common_values_are(granted) -> None:
     view, _, truth = granted
-    told = view.knowing(AttributePrior((0.25, 0.75)))
-    assert np.allclose(imputed_prior(told), [[0.25, 0.75]] * len(truth), atol=1e-5)
+    given = view.knowing(AttributePrior((0.25, 0.75)))
+    assert np.allclose(imputed_prior(given), [[0.25, 0.75]] * len(truth), atol=1e-5)
     with pytest.raises(FixData, match="3 shares for 2 values"):
         imputed_prior(view.knowing(AttributePrior((0.2, 0.3, 0.5))))
 
@@ -62,7 +62,7 @@ def test_labels_count_where_they_are_known(granted) -> None:
     assert not np.allclose(imputed_prior(view), imputed_prior(turned))
 
 
-def test_records_alike_are_told_alike(granted) -> None:
+def test_records_alike_are_imputed_alike(granted) -> None:
     _, view, _ = granted
     rows = np.array([0, 1, 0])
     records = view.know(PublicRecords).records.take(rows)

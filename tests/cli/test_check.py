@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,19 +34,18 @@ def own(workplace: Any) -> Any:
             f"Bemerkung {k} zum Fall;{weight if k % 19 else ''};"
             f"DE;{f'{cost:.2f}'.replace('.', ',')}"
         )
-    (workplace.path / "fälle.csv").write_text("\n".join(lines), encoding="utf-8")
+    (workplace.path / "fälle 2024.csv").write_text("\n".join(lines), encoding="utf-8")
     return workplace
 
 
 def printed(text: str) -> Iterator[list[str]]:
-    """The commands that a report prints, each once."""
+    """The commands that a report or an error prints, each once."""
     for command in dict.fromkeys(re.findall(r"`(overheard [^`]+)`", text)):
         yield shlex.split(command)[1:]
 
 
 def test_from_a_table_to_a_decision(own: Any) -> None:
-    checked = own.overheard("check", "fälle.csv", "--out", "own.toml")
-    assert checked.returncode == 0, checked.stderr
+    checked = own.done("check", "fälle 2024.csv", "--out", "mein haus.toml")
     rows = {line.split("\t")[0]: line for line in checked.stdout.splitlines()}
     for name, what in (("Fall-ID", "id: left out"), ("aufgenommen", "date: left out"),
                        ("Notiz", "free text: left out"), ("Land", "constant: left out"),
@@ -55,13 +55,14 @@ def test_from_a_table_to_a_decision(own: Any) -> None:
     assert "200 rows, 11 of them left out because a value is missing" in checked.stdout
     assert re.search(r"an audit of all clients takes about \d+ (seconds|minutes)", checked.stdout)
 
-    simulated = own.overheard(*shlex.split(rows[next(r for r in rows if "next" in r)])[2:])
-    assert simulated.returncode == 0, simulated.stderr
+    simulated = own.done(*shlex.split(rows[next(r for r in rows if "next" in r)])[2:])
     assert "189 records of 4 clients" in simulated.stdout
 
-    config = own.path / "own.toml"  # the one edit: what is allowed
+    config = own.path / "mein haus.toml"  # the one edit: what is allowed
     config.write_text(config.read_text(encoding="utf-8") + "\n[policy]\npeople_known = 0\n")
-    audited = own.overheard(*("audit", "own-run", "--out", "audit", "--policy", "own.toml"))
+    audited = own.overheard(
+        *("audit", "mein haus-run", "--out", "audit", "--policy", "mein haus.toml")
+    )
     assert audited.returncode == 4, audited.stderr
     assert "\nrefuse: nobody known beyond 99%" in audited.stdout
     for ending in ("md", "pdf", "docx"):
@@ -75,25 +76,27 @@ def test_from_a_table_to_a_decision(own: Any) -> None:
     assert text.startswith("# REFUSE: An eavesdropper")
     commands = list(printed(text))
     assert {words[0] for words in commands} == {"audit", "sweep"}
+    shutil.copytree(own.path / "mein haus-run/messages", own.path / "von anderswo/messages")
+    for refused in (["init", "mein haus-run"], ["audit", "von anderswo", "--out", "x"]):
+        commands += printed(own.overheard(*refused).stderr)
+    assert len({words[0] for words in commands}) == 3
     for words in commands:
         ran = own.process(*words)
         assert ran.returncode == 0, f"{words}: {ran.stderr}"
-    compared = own.overheard("frontier", "own-run-sweep")
+        assert "failed" not in ran.stderr
+    compared = own.overheard("frontier", "mein haus-run-sweep")
     assert re.search(r"^(dp_sgd \d|No setting measured is better)", compared.stdout, re.MULTILINE)
-    again = own.overheard(
-        "report", "audit/audit.json", "--sweep", "own-run-sweep", "--out", "again.md"
-    )
-    assert again.returncode == 0, again.stderr
+    own.done("report", "audit/audit.json", "--sweep", "mein haus-run-sweep", "--out", "again.md")
     other = own.overheard(
-        *("report", "own-run-secure-server/audit.json", "--out", "x.md"),
-        *("--sweep", "own-run-sweep"),
+        *("report", "mein haus-run-secure-server/audit.json", "--out", "x.md"),
+        *("--sweep", "mein haus-run-sweep"),
     )
     assert "sweep the same ones" in other.stderr
 
 
 def test_an_id_or_a_date_is_an_input_only_if_somebody_says_so(own: Any) -> None:
     config = own.path / "own.toml"
-    assert own.overheard("check", "fälle.csv", "--out", "own.toml").returncode == 0
+    own.done("check", "fälle 2024.csv", "--out", "own.toml")
     text = config.read_text(encoding="utf-8").replace('"Notiz", ', "")
     for name, looks in (("Fall-ID", "an id"), ("aufgenommen", "a date")):
         config.write_text(text.replace(f'"{name}", ', ""), encoding="utf-8")
@@ -104,8 +107,7 @@ def test_an_id_or_a_date_is_an_input_only_if_somebody_says_so(own: Any) -> None:
         assert stated is not None
         line = stated[1].replace("'", '"')
         config.write_text(config.read_text("utf-8").replace("[model]", f"{line}\n[model]"), "utf-8")
-        made = own.overheard("simulate", "own.toml", "--out", name)
-        assert made.returncode == 0, made.stderr
+        own.done("simulate", "own.toml", "--out", name)
 
 
 @pytest.mark.parametrize(

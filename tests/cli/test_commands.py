@@ -26,8 +26,8 @@ def test_from_a_config_to_a_report(workplace: Any) -> None:
     simulated = workplace.process("simulate", "federation.toml", "--out", "new")
     assert simulated.returncode == 0, simulated.stderr
     assert "recording  new" in simulated.stdout
-    files = {p.name: p.read_bytes() for p in (workplace.path / "new" / "wire").iterdir()}
-    same = {p.name: p.read_bytes() for p in (workplace.path / "run" / "wire").iterdir()}
+    files = {p.name: p.read_bytes() for p in (workplace.path / "new" / "messages").iterdir()}
+    same = {p.name: p.read_bytes() for p in (workplace.path / "run" / "messages").iterdir()}
     assert files == same  # the same seed in another process, the same bits
 
     checked = workplace.done("verify", "new")
@@ -54,12 +54,12 @@ def test_from_a_config_to_a_report(workplace: Any) -> None:
 
 def test_the_seed_option_overrides_the_config(workplace: Any) -> None:
     workplace.done("simulate", "federation.toml", "--out", "other", "--seed", "9")
-    first = "wire/round-000000.safetensors"
+    first = "messages/round-000000.safetensors"
     contents = workplace.contents()
     assert contents[f"run/{first}"] != contents[f"other/{first}"]
     (noted,) = (workplace.path / "other/truth").glob("*-seed.json")
     assert noted.read_text() == '{"seed":"9"}'
-    assert "seed" not in (workplace.path / "other/wire/index.jsonl").read_text()
+    assert "seed" not in (workplace.path / "other/messages/index.jsonl").read_text()
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "data list"])
@@ -101,7 +101,7 @@ def test_an_interrupt_is_no_traceback_and_keeps_the_rounds(workplace: Any) -> No
         # a shell's background jobs ignore interrupts, and so would what they start
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    index = workplace.path / "long" / "wire" / "index.jsonl"
+    index = workplace.path / "long" / "messages" / "index.jsonl"
     deadline = time.monotonic() + PATIENCE
     try:
         while not index.exists() or index.read_bytes().count(b"\n") < 5:

@@ -47,7 +47,7 @@ def test_a_ranked_table_and_an_audit(workplace: Any) -> None:
 @pytest.mark.parametrize(
     ("training", "property_", "words"),
     [
-        ({"rounds": 1}, "poisoning", "1 round(s) were heard but telling clients apart needs"),
+        ({"rounds": 1}, "poisoning", "1 round(s) were observed but telling clients apart needs"),
         ({"participation": 1.0}, "poisoning", "cannot be told apart"),
         ({"rounds": 2}, "membership", "has no target 'property.membership'"),
         ({"rounds": 2}, "theft", "'property' takes membership"),

@@ -56,7 +56,8 @@ def test_processes_are_started_where_there_is_work_and_room_for_them(monkeypatch
             now[0] += seconds
             return "here"
 
-        monkeypatch.setattr(workers, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        clocks = dict.fromkeys(("monotonic", "process_time"), lambda: now[0])
+        monkeypatch.setattr(workers, "time", SimpleNamespace(**clocks))
         monkeypatch.setattr(workers, "room", lambda: room)
         monkeypatch.setattr(
             workers, "in_processes", lambda task, calls, many, _: [many] * len(calls)

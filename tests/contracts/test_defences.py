@@ -23,8 +23,8 @@ from overheard.federation.defences.contract import (
     Defence,
     RoundContext,
     Stage,
+    applied,
     chain,
-    told,
 )
 from overheard.programs.records import Records
 from overheard.programs.training import LocalStep
@@ -133,7 +133,7 @@ class TestEvery:
         (claim,) = built(name).claims
         assert claim.name == name
         assert len(claim.promises) > 10
-        said = told((claim,))
+        said = applied((claim,))
         assert isinstance(said, AppliedDefence)
         assert said.names == (name,)
         content = json.loads(json.dumps(said.content()))
@@ -165,8 +165,8 @@ class TestEvery:
         observed = [model_heard(run) for run in runs]
         np.testing.assert_array_equal(*observed)
         bare = ready.config.model_copy(update={"defence": ()})
-        free = replace(ready, config=bare, told=ready.recipe.model_copy(update={"private": None}))
-        without = model_heard(Recording.open(simulate(free, tmp_path / "bare")))
+        off = replace(ready, config=bare, program=ready.recipe.model_copy(update={"private": None}))
+        without = model_heard(Recording.open(simulate(off, tmp_path / "bare")))
         if name not in ("drop_column", "secure_sum"):  # in the plan; rounding alone
             assert np.abs(observed[0] - without).max() > 1e-5
         else:
@@ -179,7 +179,7 @@ def in_a_program(name, tmp_path):
     ready = federation(name, PROGRAMS[name])
     runs = [Recording.open(simulate(ready, tmp_path / which)) for which in "ab"]
     assert runs[0].side("AppliedDefence")["names"] == [name]
-    assert program_in(runs[0]).settings == ready.told.settings != plain(name).told.settings
+    assert program_in(runs[0]).settings == ready.program.settings != plain(name).program.settings
     bare = Recording.open(simulate(plain(name), tmp_path / "bare"))
     observed = [
         b"".join(a.tobytes() for a in first_returned(run).values()) for run in (*runs, bare)

@@ -14,8 +14,8 @@ from overheard.decoding.posterior import UNSOLVED, decode
 from overheard.decoding.rounds import _curves
 
 
-def test_rounding_of_the_wire_is_that_of_random_numbers(rng):
-    """Twin: the error that rounding to the wire's format really makes."""
+def test_rounding_of_messages_is_that_of_random_numbers(rng):
+    """Twin: the error that rounding to the messages' format really makes."""
     exact = rng.normal(size=(200, 50))
     single = exact.astype(np.float32).astype(np.float64)
     true = np.sqrt(np.mean((single - exact) ** 2))

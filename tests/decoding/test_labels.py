@@ -176,6 +176,6 @@ def test_noise_that_was_understated_is_noticed(rng):
         features, values = rng.normal(size=(60, 10)), rng.normal(0, 5, 10)
         totals = features @ values + rng.normal(size=60)
         found = solve_residuals(features, totals, np.full(60, 0.01))
-        assert found.misfit > 1000
+        assert found.chi2 > 1000
         hits.append(np.mean(np.abs(found.values - values) <= 1.96 * found.sd))
     assert 0.92 <= np.mean(hits) <= 0.97

@@ -345,3 +345,8 @@ def test_crowded_models_of_an_ill_conditioned_client(steps: int, rounds: int) ->
     assert np.median(ratios) < 0.3
     assert np.max(ratios) < 1
     assert np.mean(covered) > 0.95
+
+
+def test_combinations_of_few_rounds_are_as_many_as_the_rounds(rng: np.random.Generator) -> None:
+    rows = ls._combinations(rng.normal(size=(10, 19)), ls.trend(10, 12), 600)
+    np.testing.assert_allclose(rows.T @ rows, np.eye(10), atol=1e-12)

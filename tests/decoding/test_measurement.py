@@ -34,11 +34,11 @@ def test_reduction_keeps_the_likelihood_of_every_answer(m, k, rows, kind):
     assert reduced.unknowns == m * (k - 1)
 
 
-def test_misfit_tells_whether_the_stated_noise_is_right():
+def test_reduced_chi_square_tells_whether_the_stated_noise_is_right():
     problem = simulate(2, 20, 2, 2000, 0.05)
-    assert from_rows(problem.features, problem.total, 0.05).misfit == pytest.approx(1.0, abs=0.1)
-    assert from_rows(problem.features, problem.total, 0.01).misfit == pytest.approx(25.0, rel=0.1)
-    assert np.isnan(from_rows(problem.features[:, :, :3], problem.total[:3], 0.05).misfit)
+    assert from_rows(problem.features, problem.total, 0.05).chi2 == pytest.approx(1.0, abs=0.1)
+    assert from_rows(problem.features, problem.total, 0.01).chi2 == pytest.approx(25.0, rel=0.1)
+    assert np.isnan(from_rows(problem.features[:, :, :3], problem.total[:3], 0.05).chi2)
 
 
 def test_zero_noise_means_exact_up_to_float64():
@@ -64,9 +64,9 @@ def test_gram_form_agrees_with_rows_when_well_conditioned(k):
 
 def test_a_direction_below_the_noise_is_left_out_of_a_gram_matrix():
     d = np.diag([3.0, 2.0, 1.0, 1e-3])
-    told = (d @ np.ones(4))[:, None]
-    assert from_gram(d @ d.T, told, floor=2e-3).rank == 3
-    assert from_gram(d @ d.T, told, floor=2e-6).rank == 4
+    cross = (d @ np.ones(4))[:, None]
+    assert from_gram(d @ d.T, cross, floor=2e-3).rank == 3
+    assert from_gram(d @ d.T, cross, floor=2e-6).rank == 4
 
 
 def test_of_an_ill_conditioned_gram_matrix_only_what_is_no_rounding_is_kept():
@@ -124,13 +124,13 @@ def test_bad_rows_are_refused_by_name(features, total, noise, words):
 
 
 @pytest.mark.parametrize(
-    ("gram", "told", "words"),
+    ("gram", "cross", "words"),
     [
         (-np.eye(3), np.zeros((3, 1)), "negative eigenvalues"),
         (np.full((3, 3), np.nan), np.zeros((3, 1)), "Gram matrix: 9 of 9"),
         (np.eye(3), np.full((3, 1), np.inf), "products: 3 of 3"),
     ],
 )
-def test_bad_inner_products_are_refused_by_name(gram, told, words):
+def test_bad_inner_products_are_refused_by_name(gram, cross, words):
     with pytest.raises(FixData, match=words):
-        from_gram(gram, told)
+        from_gram(gram, cross)

@@ -151,8 +151,8 @@ def test_understated_noise_is_noticed_and_the_answer_stays_calibrated():
     for seed in range(8):
         problem = simulate(seed, 40, 2, 400, 5.0)
         measurement = from_rows(problem.features, problem.total, 0.5)
-        assert measurement.misfit == pytest.approx(100.0, rel=0.4)
-        assert module.believable(measurement).misfit == pytest.approx(1.0)
+        assert measurement.chi2 == pytest.approx(100.0, rel=0.4)
+        assert module.believable(measurement).chi2 == pytest.approx(1.0)
         p.append(module.decode(measurement).probabilities)
         s.append(problem.secret)
     assert calibration_error(np.concatenate(p), np.concatenate(s)) <= 0.05
@@ -282,7 +282,7 @@ def test_groups_are_given_their_mean(seed, m):
     found = group_means(p, groups)
     for i in range(m):
         np.testing.assert_allclose(found[i], p[groups == groups[i]].mean(axis=0))
-    told = tie_diagnostics(groups, found)
+    shown = tie_diagnostics(groups, found)
     tied = [i for i in range(m) if (groups == groups[i]).sum() > 1]
-    assert told["tied_records"] == len(tied)
-    assert told["undecidable"] == sum(found[i].max() < 1 - 1e-4 for i in tied)
+    assert shown["tied_records"] == len(tied)
+    assert shown["undecidable"] == sum(found[i].max() < 1 - 1e-4 for i in tied)

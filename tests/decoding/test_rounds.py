@@ -58,7 +58,7 @@ def test_thousand_rounds_are_few_rows_and_a_sharper_answer():
     tenth = from_factors(residuals[:, :, ::100], inputs, totals[::100], 0.05)
     assert everything.rank < 150
     assert everything.residual_dof > 4000
-    assert everything.misfit == pytest.approx(1.0, abs=0.1)
+    assert everything.chi2 == pytest.approx(1.0, abs=0.1)
     right = [np.mean(decode(x).guess == secret) for x in (tenth, everything)]
     assert right[1] > right[0]
 
@@ -68,8 +68,8 @@ def test_a_noisier_coordinate_is_trusted_less():
     residuals, inputs, totals, _ = _federation(3, 60, 4, 300, 0.01)
     totals[:, 1] += 0.3 * np.random.default_rng(4).normal(size=300)
     calibrated = from_factors(residuals, inputs, totals, 0.01)
-    assert calibrated.misfit == pytest.approx(1.0, abs=0.1)
-    assert _explicit(residuals, inputs, totals, 0.01).misfit > 50
+    assert calibrated.chi2 == pytest.approx(1.0, abs=0.1)
+    assert _explicit(residuals, inputs, totals, 0.01).chi2 > 50
 
 
 def federation(seed, people=40, columns=3, values=2, bias=True):

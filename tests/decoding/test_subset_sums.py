@@ -205,9 +205,9 @@ def test_records_that_enter_every_equation_alike_are_counted():
     np.testing.assert_allclose(found.posterior.probabilities[:, 1], [0.5, 0.5, 1.0])
     assert found.proven.tolist() == [False, False, True]
     prior = np.array([[0.2, 0.8], [0.9, 0.1], [0.5, 0.5]])
-    told_apart = decode_subset_sums(equations, prior).posterior.probabilities
+    separated = decode_subset_sums(equations, prior).posterior.probabilities
     odds = (0.8 / 0.2) / (0.1 / 0.9)
-    np.testing.assert_allclose(told_apart[0, 1], odds / (1 + odds))
+    np.testing.assert_allclose(separated[0, 1], odds / (1 + odds))
 
 
 @pytest.mark.parametrize("counts", [[3, 2], [2, 1, 2], [3, 0, 2]])

@@ -76,9 +76,9 @@ def test_a_factor_in_float32_decides_what_one_in_float64_does_or_nothing(rng, ca
         features[1] = alike * features[1] + (1 - alike) * features[0]
         rows = features[:, 1:] - features[:, :1]
         left = (features[np.arange(41), truth] - features[:, 0]).sum(axis=0)
-        gram, told = np.einsum("iar,jbr->iajb", rows, rows), rows @ left
-        exact = solve_gram(precision * gram, precision * told, groups)
-        single = solve_gram(gram.astype(np.float32), told, groups, unit=precision)
+        gram, cross = np.einsum("iar,jbr->iajb", rows, rows), rows @ left
+        exact = solve_gram(precision * gram, precision * cross, groups)
+        single = solve_gram(gram.astype(np.float32), cross, groups, unit=precision)
         assert exact is not None
         assert (single is None) == (alike < 1)
         for one, two in zip(exact, single or exact, strict=True):

@@ -152,7 +152,7 @@ def try_block(block: Block, place: Path, workplace: Any) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 def test_a_page_can_be_followed(
-    page: str, monkeypatch: pytest.MonkeyPatch, empty_workplace: Any, capsys: Any
+    page: str, monkeypatch: Any, empty_workplace: Any, capsys: Any
 ) -> None:
     monkeypatch.chdir(empty_workplace.path)
     for block in blocks(page):
@@ -203,12 +203,7 @@ def test_every_command_is_shown_and_every_option_explained() -> None:
 
 
 @pytest.mark.parametrize("script", sorted(p.name for p in (ROOT / "examples").glob("*.py")))
-def test_examples_run(
-    script: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_examples_run(script: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     run_example(ROOT / "examples" / script)
     said = capsys.readouterr().out

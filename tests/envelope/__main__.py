@@ -51,9 +51,9 @@ def complaints(name: str, now: Row | BaseException, before: dict[str, Row]) -> I
 
 def shown(name: str, rows: list[Row]) -> str:
     """What came out, for a reader."""
-    told = [f"{what} {value:.4g}" for what, value in pooled(rows).items()]
+    known = [f"{what} {value:.4g}" for what, value in pooled(rows).items()]
     marks = [mark for row in rows for mark in row["marks"]]
-    return f"    {name:26}" + ", ".join(told + [f"{m} {marks.count(m)}" for m in {*marks}])
+    return f"    {name:26}" + ", ".join(known + [f"{m} {marks.count(m)}" for m in {*marks}])
 
 
 def main() -> None:

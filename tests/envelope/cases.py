@@ -41,7 +41,7 @@ class Case:
     ``people``: arguments of `generated_people`, none if ``config`` names a source; ``change``: of
     these people. ``how``: each attack by itself ("attack"), a whole audit by them and its verdict
     ("verdict"), or what is learned on each rung of the ladder of knowledge ("ladder").
-    ``told``: the recording says that it is of this federation, which it is not. ``quick``: it
+    ``declared``: the recording says that it is of this federation, which it is not. ``quick``: it
     runs among the tests.
     """
 
@@ -54,7 +54,7 @@ class Case:
     threat: Threat = SERVER
     seeds: int = 5
     how: Literal["attack", "verdict", "ladder"] = "attack"
-    told: Case | None = None
+    declared: Case | None = None
     quick: bool = False
 
     def dataset(self, seed: int) -> Dataset | None:
@@ -84,7 +84,7 @@ def swapped(dataset: Dataset) -> Dataset:
 
 
 def wrong_labels(dataset: Dataset) -> Dataset:
-    """A tenth of the people are said to be of the other class."""
+    """A tenth of the people are declared to be of the other class."""
     some = np.random.default_rng(1).random(len(dataset.records)) < 0.1
     return with_columns(dataset, y=np.where(some, 1 - dataset.records["y"], dataset.records["y"]))
 
@@ -105,7 +105,7 @@ JOINT = ("max_entropy", "joint_decode", "statistics")
 MEMBERS = ("candidate_decode", "gradient_variance_gmm", "coin")
 MODELS = ("exact_linear", "structured", "last_returned")
 GROUPS = ("auxiliary_mean", "bayes_groups", "group_means_pinv", "group_means_tikhonov")
-STRANGER = ("model_based_linear", "model_based_last_returned", "public_model")
+IMPUTED = ("model_based_linear", "model_based_last_returned", "public_model")
 PROPERTY = ("prolin", "ridge", "gradient_disaggregation", "ols")
 KNOWN_ORDER = SERVER.granting(BatchOrder)
 POOL, LABEL = {"membership": 20}, {"attributes": [], "label": True}
@@ -129,7 +129,7 @@ def case(
 
 
 def summed(**training: Any) -> dict[str, Any]:
-    """Digits of which only sums are heard."""
+    """Digits of which only sums are observed."""
     options = {"victim": 25, "participants": 5, "attributes": ["c043"]}
     return {"data": {"source": "digits", "options": options}, "defence": SECURE,
             "model": {"name": "mlp", "hidden": [24]},
@@ -175,14 +175,14 @@ rand = partial(Case, "real people", attacks=DECODE, config=RAND, seeds=3)
 
 CASES: dict[str, Case] = {
     "linear": linear(ATTRIBUTE, training={"rounds": 8}, quick=True),
-    "linear, wide numbers": linear(training={"wire": "float64"}),
+    "linear, wide numbers": linear(training={"precision": "float64"}),
     "linear, gradients": linear(ATTRIBUTE, training=SGD, quick=True),
     "linear, epochs": linear(ATTRIBUTE, training=EPOCHS, quick=True),
     "linear, batches": linear(ATTRIBUTE, training=BATCHES),
     "linear, proximal": linear(training=PROX),
     "linear, isolated": linear(training={"isolate": "0"}),
     "linear, numbers in bins": linear(asks="x1", audit={"attributes": ["x1"]}),
-    "linear, strangers known": linear(STRANGER, people={"people": 60}, change=with_strangers),
+    "linear, strangers known": linear(IMPUTED, people={"people": 60}, change=with_strangers),
     "linear, learned map": linear(("model_based_local",), training=HALF),
     "logistic": logistic(JOINT, training={"rounds": 8}, quick=True),
     "logistic, gradients": logistic(JOINT, training=SGD),
@@ -192,7 +192,7 @@ CASES: dict[str, Case] = {
     "network": network(ATTRIBUTE, quick=True),
     "network, tanh": case("network", {**MLP, "activation": "tanh"}, quick=True),
     "network, gradients": network(("max_entropy", "partial_decode"), training=SGD),
-    "network, wide numbers": network(training={"wire": "float64"}),
+    "network, wide numbers": network(training={"precision": "float64"}),
     "network, epochs": network(training=EPOCHS, quick=True),
     "network, batches": network(training=BATCHES, seeds=3, quick=True),
     "network, batches and epochs": network(training={**BATCHES, **EPOCHS}),
@@ -254,12 +254,12 @@ CASES: dict[str, Case] = {
     "largest tenth": defended(defence=[{"name": "top_k", "share": 0.1}]),
     "declared rightly": audited(quick=True),
     "declared rightly, batches": audited(training=BATCHES, seeds=3),
-    "rate twice as large": audited(told=audited(training={"learning_rate": 0.2}), quick=True),
-    "rate twice as large, batches": audited(training=BATCHES, told=DOUBLED, seeds=3),
-    "other batch size": audited(training=BATCHES, told=audited(training=LARGE), seeds=3),
-    "other optimiser": audited(training=EPOCHS, told=audited(training={**EPOCHS, **ADAM})),
-    "swapped clients": audited(told=audited(change=swapped), quick=True),
-    "wrong labels": audited(told=audited(change=wrong_labels), quick=True),
+    "rate twice as large": audited(declared=audited(training={"learning_rate": 0.2}), quick=True),
+    "rate twice as large, batches": audited(training=BATCHES, declared=DOUBLED, seeds=3),
+    "other batch size": audited(training=BATCHES, declared=audited(training=LARGE), seeds=3),
+    "other optimiser": audited(training=EPOCHS, declared=audited(training={**EPOCHS, **ADAM})),
+    "swapped clients": audited(declared=audited(change=swapped), quick=True),
+    "wrong labels": audited(declared=audited(change=wrong_labels), quick=True),
     "null: not an input": null(defence=[{"name": "drop_column", "columns": ["s"]}], quick=True),
     "null: drowned in noise": null(defence=[{"name": "gaussian", "sd": 100.0}], training=ONCE),
     "real people: female": rand("female"),

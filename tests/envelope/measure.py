@@ -59,14 +59,15 @@ sure it is; of everything else whether a ``larger`` score is better."""
 
 
 def made(case: Case, seed: int, path: Path) -> overheard.Recording:
-    """The recording of a case; of one that is told otherwise, with the messages of the truth."""
+    """The recording of a case; of one that is declared otherwise, with the messages of the
+    truth."""
     trust(MODULE["factory"])
     config = overheard.parse_config({**case.config, "seed": seed})
     run = overheard.simulate(overheard.plan(config, case.dataset(seed)), path)
-    if case.told is not None:
-        observed, run = run, made(case.told, seed, path.with_name("told")).path
-        shutil.rmtree(run / "wire")
-        shutil.copytree(observed / "wire", run / "wire")
+    if case.declared is not None:
+        observed, run = run, made(case.declared, seed, path.with_name("declared")).path
+        shutil.rmtree(run / "messages")
+        shutil.copytree(observed / "messages", run / "messages")
     return overheard.Recording.open(run)
 
 
@@ -74,7 +75,7 @@ def summary(recording: overheard.Recording) -> list[float]:
     """Of the arrays that were sent and returned: how many numbers of which kinds there are, their
     length, and what they come to with random signs, in units of that length. The same on every
     processor but for rounding, of which linear algebra has its own on each."""
-    files = sorted((recording.path / "wire").glob("*.safetensors"))
+    files = sorted((recording.path / "messages").glob("*.safetensors"))
     arrays = [a for file in files for _, a in sorted(load_file(file).items())]
     kinds = zlib.crc32(" ".join(f"{a.dtype} {a.shape}" for a in arrays).encode())
     numbers = np.concatenate([np.ravel(a).astype(np.float64) for a in arrays])
@@ -87,10 +88,10 @@ def attacked(case: Case, recording: overheard.Recording, seed: int) -> dict[str,
     """What each attack of a case answers."""
     (target,) = chosen_targets(targets_in(recording.targets), [case.asks], "the case")
     client = EVERYBODY if target.asked.together else recording.clients[0]
-    view, told = overheard.observe(recording, case.threat, target, client), program_in(recording)
-    assert told is not None
+    view, terms = overheard.observe(recording, case.threat, target, client), program_in(recording)
+    assert terms is not None
     answers = scoring.answers_in(recording, target)
-    scorer = scoring.Case(told, recording.truth(), target, view, seed, answers).scorer()
+    scorer = scoring.Case(terms, recording.truth(), target, view, seed, answers).scorer()
     rows: dict[str, Row] = {}
     for name, attack in zip(case.attacks, map(attack_named, case.attacks), strict=True):
         try:
@@ -115,7 +116,7 @@ def _row(guess: Any, scored: scoring.Scored) -> Row:
     return row
 
 
-def climbed(case: Case, recording: overheard.Recording, seed: int) -> dict[str, Row]:
+def on_ladder(case: Case, recording: overheard.Recording, seed: int) -> dict[str, Row]:
     """What is learned on each rung of the ladder of knowledge but the first and the noisy one."""
     (target,) = chosen_targets(targets_in(recording.targets), [case.asks], "the case")
     asked = (recording, case.threat, target, recording.clients[0])
@@ -134,12 +135,12 @@ def judged(case: Case, recording: overheard.Recording, seed: int) -> dict[str, R
     audit = overheard.audit(recording, case.threat, case.attacks, (), [case.asks], options)
     levels = {secret.level for secret in audit.secrets}
     unfit = bool(audit.unfit)
-    said = {"exposed": "exposed" in levels, "unfit": unfit}
-    said["warned"] = unfit or "not measured" in levels
-    return {"audit": {"marks": [mark for mark, given in said.items() if given]}}
+    named = {"exposed": "exposed" in levels, "unfit": unfit}
+    named["warned"] = unfit or "not measured" in levels
+    return {"audit": {"marks": [mark for mark, given in named.items() if given]}}
 
 
-RUN = {"attack": attacked, "ladder": climbed, "verdict": judged}
+RUN = {"attack": attacked, "ladder": on_ladder, "verdict": judged}
 
 
 def measured(case: Case) -> Row:

@@ -62,8 +62,8 @@ def errors(score: float, spread: float = 0.0, larger: bool = False) -> list[Row]
     ],
 )
 def test_what_is_worse_is_outside(then: list[Row], now: list[Row], why: str) -> None:
-    (said, *_) = [one for one in outside(then, now) if why in one]
-    assert said
+    (named, *_) = [one for one in outside(then, now) if why in one]
+    assert named
     assert outside(then, then) == []
 
 

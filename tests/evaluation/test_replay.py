@@ -10,7 +10,7 @@ import pytest
 from federations import generated_people, recipe_in, simulated
 
 from overheard.evaluation.record import Replay, pooled_rate
-from overheard.evaluation.replay import Chance, replays, together
+from overheard.evaluation.replay import ReplayTest, replays, together
 from overheard.programs.recipe import Adam, Recipe, Sgd
 from overheard.programs.records import Records
 from overheard.transcript.store import Recording
@@ -163,7 +163,7 @@ def test_one_more_of_the_same_is_not_strange_and_a_shift_is(rng):
         called = {0.0: 0, 3.0: 0}
         for shift in called:
             for _ in range(100):
-                chance = Chance(32, size)
+                chance = ReplayTest(32, size)
                 for _ in range(3):
                     many = mean + rng.normal(size=(32, size))
                     one = mean + rng.normal(size=size) + shift * np.sign(mean)
@@ -177,11 +177,11 @@ def test_the_readings_of_replays_are_those_of_one_left_out(rng):
     """Slowly: every replay in turn takes the place of the message, the others being the replays."""
     rounds, count, size = 3, 6, 4
     many = rng.normal(1.0, 1.0, (rounds, count, size))
-    whole = Chance(count, size)
+    whole = ReplayTest(count, size)
     for replays_ in many:
         whole.add(replays_[0], replays_, np.full(size, 0.1))
     for left_out in range(count):
-        part = Chance(count - 1, size)
+        part = ReplayTest(count - 1, size)
         for replays_ in many:
             others = np.delete(replays_, left_out, axis=0)
             part.add(replays_[left_out], others, np.full(size, 0.1))

@@ -52,10 +52,9 @@ def test_an_attribute_by_hand(federate):
     # sure of all and right for three in four: what it claims is not repeated
     assert found.calibration is None
     assert found.overconfident == "100% sure on average, and right for 75%"
-    assert "bits_gained" not in found.details
     perfect = score(attack_named("majority"), certain(secret), 0.0).finding
     shares = np.where(secret == 1, secret.mean(), 1 - secret.mean())
-    assert perfect.details["bits_gained"] == pytest.approx(-np.log2(shares).mean())
+    assert perfect.calibration.bits == pytest.approx(-np.log2(shares).mean())
     assert perfect.details["balanced_accuracy"] == 1.0
     assert perfect.details["rare_f1"] == 1.0
     assert perfect.details["calibration_error"] == 0.0
@@ -79,7 +78,7 @@ def test_members_by_hand(federate):
     found = score(attack_named("coin"), Membership(p, None, {}), 0.0).finding
     assert found.value == pytest.approx(1 - 1 / len(member))
     assert found.details["members_found"] == pytest.approx(1 - 1 / member.sum())
-    assert found.details["strangers_accused"] == 0.0
+    assert found.details["others_accused"] == 0.0
     assert found.majority == max(member.mean(), 1 - member.mean())
     assert found.lift == pytest.approx(found.value - found.majority)
     bits = np.log2(np.where(member, p, 1 - p)) - np.log2(

@@ -60,7 +60,7 @@ def planned(classes: int, defence: list[dict[str, Any]], **training: Any) -> Any
     content = {
         "data": {"source": "people"},
         "model": {"name": "mlp", "hidden": [5], "activation": "tanh"},
-        "training": {"rounds": 2, "learning_rate": 0.5, "wire": "float64", **training},
+        "training": {"rounds": 2, "learning_rate": 0.5, "precision": "float64", **training},
         "defence": defence,
     }
     return plan(parse_config(content), people(classes))

@@ -93,7 +93,7 @@ def test_local_accuracies_stand_beside_the_majority(federate):
 
 def test_the_four_models_of_figure_3(federate):
     """Whichever model is attacked, Proposition 3 bounds its accuracy from below."""
-    recording = federate(rounds=60, wire="float64")
+    recording = federate(rounds=60, precision="float64")
     recipe, truth = recipe_of(recording), recording.truth()
     for client in recording.clients:
         view = view_of(recording, client=client)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,6 +106,7 @@ def test_what_another_run_is_at_is_left_to_it(tmp_path):
 SLEEPER = """
 import sys, time
 from pathlib import Path
+from typing import Any
 from experiments import runner
 
 def slow(one):
@@ -211,9 +213,7 @@ def test_the_commit_is_that_of_the_code(checkout: Path) -> None:
     assert runner.origin("how")["commit"] == f"{head[:12]}+"
 
 
-def test_without_a_checkout_there_is_no_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_checkout_there_is_no_commit(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(runner, "HERE", tmp_path)
     assert runner.origin("how")["commit"] == ""
     monkeypatch.setattr("shutil.which", lambda name: None)

@@ -1,4 +1,4 @@
-"""Defences in a chain, in a config, and on the wire."""
+"""Defences in a chain, in a config, and in a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from federations import simulated
 
 from overheard.errors import FixConfig
 from overheard.federation.defences.clip import Clip
-from overheard.federation.defences.contract import chain, told
+from overheard.federation.defences.contract import applied, chain
 from overheard.federation.defences.gaussian import Gaussian
 from overheard.federation.federation import parse_config
 from overheard.transcript.knowledge import AppliedDefence, Messages
@@ -33,11 +33,11 @@ def test_an_order_that_voids_a_claim_is_refused() -> None:
 def test_claims_add_up() -> None:
     """Noise is of one standard deviation; ``times_clip`` is in units of the clip before it."""
     parts = Clip(norm=2.0), Clip(norm=1.0), Gaussian(sd=0.3), Gaussian(times_clip=0.4)
-    said = told(chain(*parts).claims)
+    said = applied(chain(*parts).claims)
     assert said.names == ("clip", "clip", "gaussian", "gaussian")
     assert said.clip_norm == 1.0
     assert said.noise_sd == pytest.approx(0.5)
-    assert told((Gaussian(sd=0.3, at="server").claim,)).noise_sd == 0.0
+    assert applied((Gaussian(sd=0.3, at="server").claim,)).noise_sd == 0.0
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_noise_in_units_of_no_clip_norm_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("training", [{}, {"algorithm": "fedsgd"}, {"wire": "float64"}])
+@pytest.mark.parametrize("training", [{}, {"algorithm": "fedsgd"}, {"precision": "float64"}])
 def test_what_goes_over_the_wire_is_defended(
     people: Path, settings_for: Settings, tmp_path: Path, training: dict[str, Any]
 ) -> None:

@@ -38,7 +38,7 @@ def test_a_config_is_read_with_its_defaults(tmp_path: Path) -> None:
     assert config.seed == 4
     assert config.model.hidden == (8, 4)
     assert config.training.participation == 1.0
-    assert config.training.wire == "float32"
+    assert config.training.precision == "float32"
     assert config.audit.attributes is None
     assert config.data.path == str(tmp_path / "p.csv")  # it starts at the file that names it
 
@@ -63,7 +63,7 @@ def test_a_config_is_read_with_its_defaults(tmp_path: Path) -> None:
         ('"mlp"', '"newton"', r"unknown key model\.'hidden'; known: "),
         ("0.1", "0.1\noptimiser = { name = 'adam', momentum = 1 }", r"adam\.'momentum'; known:.*b"),
         ("0.1", "0.1\nshuffle = { sead = 1 }", r"training\.shuffle\.'sead'; did you mean 'seed'"),
-        ("0.1", "0.1\n[audit]\nstrangers = 'o.csv'", r"audit\.strangers describes a recording"),
+        ("0.1", "0.1\n[audit]\nnon_members = 'o.csv'", r"audit\.non_members describes a recording"),
         ("[8, 4]", "[8, 0]", r"model\.hidden\.1: .*greater than 0 \(given: 0\)"),
         ("[8, 4]", "8", r"model\.hidden: .*\(given: 8\)"),
         ("seed = 4", "seed = 'four'", r"seed: .*\(given: 'four'\)"),

@@ -64,10 +64,10 @@ def test_what_is_written_has_neither_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "training", "attack", "least"),
     [
-        (NETWORK, {"rounds": 1, "wire": "float64"}, "max_entropy", 0.99),
+        (NETWORK, {"rounds": 1, "precision": "float64"}, "max_entropy", 0.99),
         (LINEAR, {"rounds": 3, "epochs": 2}, "max_entropy", 0.0),
         (TREES, {"rounds": 24, "people": 40}, "max_entropy", 0.9),
-        (NETWORK, {"rounds": 1, "wire": "float64", "change": _classes}, "joint_decode", 0.99),
+        (NETWORK, {"rounds": 1, "precision": "float64", "change": _classes}, "joint_decode", 0.99),
     ],
 )
 def test_an_audit_decodes_the_combinations(

@@ -190,7 +190,7 @@ def test_tables_have_no_lenet_and_unequal_clients_no_property(
 
 def test_who_has_it_is_in_truth_only(tmp_path: Path) -> None:
     recording = record(tmp_path / "run")
-    for folder in ("wire", "side"):
+    for folder in ("messages", "side"):
         text = (recording.path / folder / "index.jsonl").read_text()
         assert "Property" not in text
         assert POSITIVE_COLUMN not in text

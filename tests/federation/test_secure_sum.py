@@ -57,11 +57,11 @@ def test_the_recording_holds_sums_and_participants_only(tmp_path: Path) -> None:
     summed = observe(plain, SECURE_SERVER, target, "").know(Sums)
     assert np.array_equal(observed.participation, summed.participation)
     for one, other in zip(observed, summed, strict=True):
-        # the same federation but for the rounding of the two wires
+        # the same federation but for the rounding of the messages of both
         np.testing.assert_allclose(one.total, other.total, atol=2e-6)
         np.testing.assert_allclose(one.sent, other.sent, atol=2e-6)
     assert Messages not in observe(secure, SECURE_SERVER, target, "").kinds
-    raw = b"".join(f.read_bytes() for f in (secure.path / "wire").glob("*.safetensors"))
+    raw = b"".join(f.read_bytes() for f in (secure.path / "messages").glob("*.safetensors"))
     for client in plain.clients:
         _, sent, returned, _ = plain.link(client)
         name = "layers.0.weight"

@@ -64,8 +64,9 @@ def test_same_seed_same_bits(
     for client, records in one.truth().items():
         for column, values in records.columns.items():
             np.testing.assert_array_equal(values, other.truth()[client][column])
-    wire = [all_bits(tmp_path / name)["wire/round-000002.safetensors"] for name in ("one", "other")]
-    assert wire[0] != wire[1]
+    last = "messages/round-000002.safetensors"
+    sent = [all_bits(tmp_path / name)[last] for name in ("one", "other")]
+    assert sent[0] != sent[1]
     assert verify(tmp_path / "one").sound
 
 
@@ -84,7 +85,7 @@ def test_the_rows_of_other_settings_do_not_shift_random_streams(
     )
     for number in range(2):
         name = f"round-{number:06d}.safetensors"
-        assert (short / "wire" / name).read_bytes() == (long / "wire" / name).read_bytes()
+        assert (short / "messages" / name).read_bytes() == (long / "messages" / name).read_bytes()
 
 
 def naive_rounds(ready: Plan, who: list[list[int]]) -> list[tuple[Any, dict[str, Any]]]:
@@ -138,7 +139,7 @@ def naive_rounds(ready: Plan, who: list[list[int]]) -> list[tuple[Any, dict[str,
 def test_the_recording_is_what_a_naive_loop_gives(
     tmp_path: Path, people: Path, settings_for: Settings, weighting: str, training: dict[str, Any]
 ) -> None:
-    wish = {"rounds": 4, "wire": "float64", "weighting": weighting, **training}
+    wish = {"rounds": 4, "precision": "float64", "weighting": weighting, **training}
     ready = planned(settings_for(people, training=wish))
     recording = Recording.open(simulate(ready, tmp_path / "run"))
     assert recording.payload == ("gradient" if "fedsgd" in training.values() else "model")
@@ -174,7 +175,7 @@ def test_participation_is_uniform_and_without_replacement() -> None:
 
 def test_many_clients_are_trained_in_chunks(people: Path, settings_for: Settings) -> None:
     """More clients than fit one batch, of all sizes: each gets its own result back."""
-    ready = planned(settings_for(people, training={"wire": "float64", "epochs": 2}))
+    ready = planned(settings_for(people, training={"precision": "float64", "epochs": 2}))
     pool = together(*ready.clients.values())
     rng = np.random.default_rng(0)
     clients = {f"c{k}": pool.take(rng.choice(len(pool), 1 + k % 17)) for k in range(2 * CHUNK + 5)}

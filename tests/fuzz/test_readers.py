@@ -81,7 +81,7 @@ def recording(path: Path) -> None:
     """What a document says of a recording's indexes and side knowledge, written with digests that
     are right, then verified, opened and audited."""
     said, run = json.loads(path.read_bytes()), path.parent / "run"
-    for folder in ("wire", "side", "truth"):
+    for folder in ("messages", "side", "truth"):
         with suppress(AttributeError, KeyError, TypeError):  # of this folder nothing is left
             for line in said[folder]:
                 with suppress(KeyError, OSError, TypeError, ValueError):

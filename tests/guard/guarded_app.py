@@ -92,8 +92,8 @@ def server_app(out: Path, settled: Plan) -> ServerApp:
         start = as_record(settled, initial(settled.recipe.model, 0))
         result = strategy.start(grid=grid, initial_arrays=start, num_rounds=1)
         final = np.concatenate([a.numpy().ravel() for a in result.arrays.values()])
-        said = {"errors": errors, "finite": bool(np.isfinite(final).all())}
-        (out / "server.json").write_text(json.dumps(said))
+        meant = {"errors": errors, "finite": bool(np.isfinite(final).all())}
+        (out / "server.json").write_text(json.dumps(meant))
 
     return app
 

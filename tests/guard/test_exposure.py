@@ -101,8 +101,8 @@ def test_what_the_audit_exposes_is_too_much_whatever_the_limits(
         p.model_copy(update={"p_value": 1e-9}) if p.attack == "max_entropy" else p
         for p in found.pooled
     )
-    told = with_finding(found.model_copy(update={"pooled": pooled}), "max_entropy", p_value=1e-9)
-    one = read(run, told)
+    known = with_finding(found.model_copy(update={"pooled": pooled}), "max_entropy", p_value=1e-9)
+    one = read(run, known)
     assert one.beyond(Limits(9.0, 9.0, 9.0)) == ["exposed, by the audit's own rule"]
 
 
@@ -120,7 +120,7 @@ def test_what_no_attack_reads_is_not_known(run: Recording, found: Audit) -> None
 
 
 def test_what_a_guess_makes_certain_is_not_made_certain_by_listening(tmp_path: Path) -> None:
-    """One of 200 has the value: calling nobody so is certain enough beforehand."""
+    """One of 200 has the value: calling nobody so is certain enough by the prior."""
     noise = [{"name": "gaussian", "sd": 10.0}]
     ready = plan(config(table(tmp_path, 200, rare=True), defence=noise))
     run = Recording.open(simulate(ready, tmp_path / "run"))

@@ -113,9 +113,9 @@ def refusals(ready: Plan, mod: Mod, rounds: int, state: Any = None) -> list[bool
 
 
 def guarded(folder: Path, file: str = "audit.toml", **options: Any) -> Mod:
-    told = {name: options.pop(name) for name in ("limits", "tell") if name in options}
+    known = {name: options.pop(name) for name in ("limits", "tell") if name in options}
     how = flower.Guarding(**options)
-    mod: Mod = flower.guard_mod(folder / file, lambda context: ME, how=how, **told)
+    mod: Mod = flower.guard_mod(folder / file, lambda context: ME, how=how, **known)
     return mod
 
 
@@ -140,14 +140,14 @@ def test_a_torch_apps_update_that_tells_is_refused_with_the_reason_and_the_cost(
     ready: Plan, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its arrays have the names of a torch module; they are told apart as the audit does it."""
-    told: list[Exposure] = []
+    known: list[Exposure] = []
     with caplog.at_level(logging.WARNING, "overheard.guard"):
-        reply, _ = answered(ready, guarded(folder, tell=lambda _, one: told.append(one)))
+        reply, _ = answered(ready, guarded(folder, tell=lambda _, one: known.append(one)))
     assert reply.error.reason == "refused by the guard: more of 's' would leak than may"
     assert "40 of 40 records certain" in caplog.text
     assert "looked at for" in caplog.text
-    assert [(one.name, one.value, one.certain) for one in told] == [("s", 1.0, 40)]
-    assert told[0].seconds > 0
+    assert [(one.name, one.value, one.certain) for one in known] == [("s", 1.0, 40)]
+    assert known[0].seconds > 0
 
 
 @pytest.mark.parametrize("kind", ["evaluate", "query"])

@@ -44,12 +44,12 @@ CONFIG: dict[str, Any] = {
 
 
 def answers(found: Preflight) -> dict[str, str]:
-    return {e.name: e.answer(found.limits) for e in found.found}
+    return {e.name: e.answer(found.limits) for e in found.exposures}
 
 
 def test_a_rare_secret_is_not_let_pass_for_its_few_bits(tmp_path: Path) -> None:
     found = preflight(config(table(tmp_path, 200, rare=True)), changes=False)
-    (one,) = found.found
+    (one,) = found.exposures
     assert one.bits is not None
     assert one.bits < 0.1  # of 0.045 that there are
     assert one.certain == 200
@@ -70,7 +70,7 @@ def test_as_many_rounds_as_configured_are_listened_to(tmp_path: Path) -> None:
     assert (every.rounds, once.rounds, once.configured) == (40, 1, 40)
     assert every.answer == "too much"
     assert once.answer != "too much"
-    assert once.found[0].beyond(once.limits) == []
+    assert once.exposures[0].beyond(once.limits) == []
 
 
 def test_every_question_of_the_audit_is_asked(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_every_question_of_the_audit_is_asked(tmp_path: Path) -> None:
     run = Recording.open(simulate(plan(wanted), tmp_path / "run"))
     audited = {(v.question, v.attribute or ""): v.level for v in audit(run, EAVESDROPPER).secrets}
     del audited["local_model", ""]  # of a network, which has no one optimum
-    assert {(e.question, e.attribute) for e in found.found} == set(audited)
+    assert {(e.question, e.attribute) for e in found.exposures} == set(audited)
     assert set(answers(found)) == {"s", "membership (s)", "label"}
     assert audited["attribute", "s"] == audited["membership", "s"] == "exposed"
     assert set(answers(found).values()) == {"too much"}
@@ -122,7 +122,7 @@ def test_secure_aggregation_is_judged_as_if_it_were_not_there(tmp_path: Path) ->
     training = {"rounds": 1, "learning_rate": 0.1, "weighting": "equal"}
     asked = config(table(tmp_path, 40), training=training, defence=[{"name": "secure_sum"}])
     found = preflight(asked, changes=False)
-    assert "as if it were heard by itself" in found.notes[0]
+    assert "as if it were observed by itself" in found.notes[0]
     assert answers(found) == {"s": "too much"}
 
 
@@ -162,15 +162,15 @@ TOML = (
 def test_the_command_says_what_it_measured_and_exits_by_it(tmp_path: Path) -> None:
     file, out = tmp_path / "client.toml", tmp_path / "found.json"
     file.write_text(TOML)
-    told = CliRunner().invoke(app, ["preflight", str(file), "--no-changes", "--out", str(out)])
-    assert told.exit_code == 1, told.output
-    assert "too much: what a simulated client of this recipe (1 round) would reveal" in told.output
+    known = CliRunner().invoke(app, ["preflight", str(file), "--no-changes", "--out", str(out)])
+    assert known.exit_code == 1, known.output
+    assert "too much: what a simulated client of this recipe (1 round) would reveal" in known.output
     assert json.loads(out.read_text())["answer"] == "too much"
     file.write_text(TOML + "[[defence]]\nname = 'gaussian'\nsd = 10.0\n")
-    told = CliRunner().invoke(app, ["preflight", str(file)])
-    assert told.exit_code == 0, told.output
-    assert "ok: a simulated client of this recipe" in told.output
-    assert "not a guarantee" in told.output
+    known = CliRunner().invoke(app, ["preflight", str(file)])
+    assert known.exit_code == 0, known.output
+    assert "ok: a simulated client of this recipe" in known.output
+    assert "not a guarantee" in known.output
 
 
 # --- real updates, from files that may hold anything
@@ -269,14 +269,14 @@ def test_the_command_reads_updates(people: str, tmp_path: Path) -> None:
         "[model]\nname = 'mlp'\nhidden = [24]\n[training]\nrounds = 1\nlearning_rate = 0.1\n"
         "[audit]\nattributes = ['s']\n"
     )
-    told = CliRunner().invoke(app, ["preflight", str(settings), "--update", str(file)])
-    assert told.exit_code == 1
-    assert "not how this config says that you train" in told.output
-    told = CliRunner().invoke(
+    known = CliRunner().invoke(app, ["preflight", str(settings), "--update", str(file)])
+    assert known.exit_code == 1
+    assert "not how this config says that you train" in known.output
+    known = CliRunner().invoke(
         app, ["preflight", str(settings), "--update", str(tmp_path / "no.npz")]
     )
-    assert told.exit_code != 0
-    assert "Traceback" not in told.output
+    assert known.exit_code != 0
+    assert "Traceback" not in known.output
 
 
 def _npy(head: dict[str, Any], content: bytes) -> bytes:

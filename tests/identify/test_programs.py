@@ -16,7 +16,7 @@ from overheard.data.dataset import HeldOut
 from overheard.errors import FixConfig
 from overheard.federation.federation import Federation
 from overheard.federation.plan import load_data
-from overheard.identify.search import Found, identify
+from overheard.identify.search import Outcome, identify
 from overheard.recorders.describe import settled
 from overheard.transcript.store import Recording
 
@@ -40,7 +40,7 @@ def sites(path: Path, names: str = "one two", people: int = 60) -> list[Site]:
     return found
 
 
-def found(tmp_path: Path, secret: str = "sex") -> Found:
+def found(tmp_path: Path, secret: str = "sex") -> Outcome:
     data = {"source": "file", "path": str(tmp_path / "table.csv"), "client": "site"}
     given = {"data": {**data, "target": "ill"}, "audit": {"attributes": [secret]}}
     return identify(Recording.open(tmp_path / "run"), given)
@@ -76,8 +76,8 @@ def test_newton(tmp_path: Path, nodes: str, scale: str) -> None:
                 model = model + 0.4 * np.linalg.solve(back["hessian"], back["gradient"])
     best = found(tmp_path)
     assert best.explained
-    told = {"intercept": "first", "likelihood": "logistic"}
-    assert told.items() <= program(best.ranking[0].whole).items()
+    known = {"intercept": "first", "likelihood": "logistic"}
+    assert known.items() <= program(best.ranking[0].whole).items()
     assert best.ranking[0].whole.data.scale == scale
     assert best.ranking[0].whole.clients == ({"a": "one", "b": "two"} if nodes == "a b" else {})
 
@@ -107,14 +107,14 @@ def flare(rows: np.ndarray, rest: np.ndarray) -> dict[str, Any]:
     """What FLARE's statistics say of data sets called train and test, to four places; a histogram
     of few records is filtered."""
     ends = np.linspace(0, 100, 11)
-    said: dict[str, Any] = {"mean/train/age": np.round(rows[:, 0].mean(), 4)}
+    named: dict[str, Any] = {"mean/train/age": np.round(rows[:, 0].mean(), 4)}
     for place, name in enumerate(["age", "stay", "sex"]):
-        said[f"sum/train/{name}"] = np.round(rows[:, place].sum(), 4)
-        said[f"sum/test/{name}"] = np.round(rest[:, place].sum(), 4)
-        said[f"histogram/train/{name}"] = np.histogram(rows[:, place], ends)[0]
-        said[f"histogram/train/{name}/edges"] = ends
-    said["histogram/train/stay"] = np.histogram(rows[:, 1], ends[:2])[0]  # leaves values out
-    return {name: np.asarray(value) for name, value in said.items()}
+        named[f"sum/train/{name}"] = np.round(rows[:, place].sum(), 4)
+        named[f"sum/test/{name}"] = np.round(rest[:, place].sum(), 4)
+        named[f"histogram/train/{name}"] = np.histogram(rows[:, place], ends)[0]
+        named[f"histogram/train/{name}/edges"] = ends
+    named["histogram/train/stay"] = np.histogram(rows[:, 1], ends[:2])[0]  # leaves values out
+    return {name: np.asarray(value) for name, value in named.items()}
 
 
 def altered(rows: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ GIVEN = ["--data", "people.csv", "--client", "at", "--target", "y", "--secret", 
 @pytest.fixture
 def bare(workplace: Any) -> Any:
     """The messages of the recording, without what describes them."""
-    shutil.copytree(workplace.path / "run" / "wire", workplace.path / "bare" / "wire")
+    shutil.copytree(workplace.path / "run" / "messages", workplace.path / "bare" / "messages")
     return workplace
 
 
@@ -38,15 +38,15 @@ def test_init_finds_the_recipe_and_the_audit_follows(bare: Any) -> None:
     """One line of code recorded it; two commands end in a report, and no TOML is typed."""
     found = bare.done("init", "bare", *GIVEN, "--json")
     assert json.loads(found.stdout)["fits"]
-    told = tomllib.loads((bare.path / "bare" / "audit.toml").read_text())
+    shown = tomllib.loads((bare.path / "bare" / "audit.toml").read_text())
     simulated = tomllib.loads((bare.path / "federation.toml").read_text())["training"]
-    assert told["training"]["learning_rate"] == pytest.approx(simulated["learning_rate"], rel=1e-4)
-    assert told["model"]["name"] == "linear"
+    assert shown["training"]["learning_rate"] == pytest.approx(simulated["learning_rate"], rel=1e-4)
+    assert shown["model"]["name"] == "linear"
     words = ["--with", "bare/audit.toml", "--attack", "majority", "--out", "audit"]
     bare.done("audit", "bare", *words)
     record = json.loads((bare.path / "audit" / "audit.json").read_text())
     assert [r["outcome"] for r in record["replays"]] == ["fits"] * 3
-    others = told["audit"]["also_fits"]  # one full-batch step of momentum is one of plain SGD
+    others = shown["audit"]["also_fits"]  # one full-batch step of momentum is one of plain SGD
     assert any("momentum" in words for words in others)
     assert any("fit as well" in note and others[0] in note for note in record["notes"])
     assert "exists already" in bare.refused("init", "bare", *GIVEN)
@@ -65,7 +65,7 @@ def test_who_is_who_is_found(bare: Any) -> None:
     assert "are what their records lead to" in found.stdout
 
 
-def test_what_nothing_explains_is_said(bare: Any) -> None:
+def test_what_nothing_explains_is_reported(bare: Any) -> None:
     """Labels that are not those that were trained on: every recipe is wrong, and called so."""
     table = bare.path / "people.csv"
     head, *lines = table.read_text().splitlines()
@@ -83,7 +83,7 @@ def test_what_nothing_explains_is_said(bare: Any) -> None:
 @pytest.mark.parametrize("limit", [0, 1, 7, 40])
 def test_one_limit_holds_for_everything_that_is_tried(bare: Any, limit: int) -> None:
     """By a clock that advances by one with every try. The first is made in any case, and the best
-    found so far is given; what was not tried is said."""
+    found so far is given; what was not tried is listed."""
     data = {"source": "file", "path": str(bare.path / "people.csv"), "client": "at", "target": "y"}
     given, tries = {"data": data, "audit": {"attributes": ["s"]}}, list[str]()
     options = Options(
@@ -120,7 +120,7 @@ def test_layers_that_are_not_dense_ask_for_their_module(workplace: Any) -> None:
     assert {way.training.loss for _, way in ways} == {None, "huber", "binary_cross_entropy"}
 
 
-@pytest.mark.parametrize(("scale", "where"), [("records", "table"), ("recorded", "heard")])
+@pytest.mark.parametrize(("scale", "where"), [("records", "table"), ("recorded", "observed")])
 def test_a_client_that_was_never_sampled_has_its_part_in_the_scales(
     federate: Callable[..., Recording], tmp_path: Path, scale: str, where: str
 ) -> None:

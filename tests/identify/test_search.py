@@ -80,7 +80,7 @@ def test_full_batches_are_found_to_rounding() -> None:
 
 
 def test_one_full_step_is_momentum_as_well() -> None:
-    """The first step of momentum is plain descent: nobody can tell, and that is said."""
+    """The first step of momentum is plain descent: nobody can tell, and both are listed."""
     ranking = search(
         lambda *_: [Explanation("", WHOLE, BASE, SEEN)],
         observed(changed(learning_rate=0.05)),

@@ -2,7 +2,7 @@
 
 Stated tolerance: recordings and guesses to the last bit with one or two threads of BLAS, at the
 sizes of a test. Larger products may be added up in another order by another number of threads, or
-by the kernels of another processor; then updates differ in the last place of the wire and
+by the kernels of another processor; then updates differ in the last place of the messages and
 probabilities by less than 1e-6.
 """
 

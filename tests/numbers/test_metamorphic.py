@@ -25,7 +25,7 @@ ATTACKS = ("exact_linear", "max_entropy", "model_based_last_returned", "partial_
 
 
 def wire_bytes(recording: Recording) -> list[bytes]:
-    files = sorted((recording.path / "wire").glob("*.safetensors"))
+    files = sorted((recording.path / "messages").glob("*.safetensors"))
     return [file.read_bytes()[-400:] for file in files]
 
 
@@ -89,9 +89,9 @@ def turned(dataset: Any) -> Any:
 )
 def test_orders_and_units_change_next_to_nothing(federate, model, change, order):
     """Sums are added in another order, encodings differ in the last place: probabilities agree to
-    1e-3 on a float64 wire, each with its record."""
-    plain = federate(model, **SMALL, wire="float64")
-    other = federate(model, **SMALL, wire="float64", change=change)
+    1e-3 in float64 messages, each with its record."""
+    plain = federate(model, **SMALL, precision="float64")
+    other = federate(model, **SMALL, precision="float64", change=change)
     for client in plain.clients:
         one, two = probabilities(plain, client), probabilities(other, client)
         np.testing.assert_allclose(two, one[order], atol=1e-3)

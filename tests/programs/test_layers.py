@@ -204,7 +204,7 @@ def test_it_knows_what_draws_and_what_mixes(monkeypatch: pytest.MonkeyPatch) -> 
     found = []
     for make in (plain, dropping, mixing):
         made = network(recipe(described(make, monkeypatch)))
-        found.append((made.chance, made.mixes))
+        found.append((made.random, made.mixes))
     assert found == [(False, False), (True, False), (False, True)]
 
 

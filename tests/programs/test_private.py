@@ -45,7 +45,7 @@ def model(request: pytest.FixtureRequest, own: Any) -> Model:
 
 
 def recipe_with(model: Model, clip: float, noise: float, **changes: Any) -> Recipe:
-    private = {"private": PrivateSteps(clip=clip, noise=noise), "wire": "float64"}
+    private = {"private": PrivateSteps(clip=clip, noise=noise), "precision": "float64"}
     return recipe_of(model, "cross_entropy", learning_rate=0.3, **private, **changes)
 
 

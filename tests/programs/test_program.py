@@ -54,7 +54,7 @@ def test_simulated_recorded_verified_audited(tmp_path):
     (found, *_) = [f for f in record.findings if f.attack == "max_entropy"]
     assert found.value == 1.0
     assert found.majority < 0.9
-    assert found.details["rounds_heard"] == 6
+    assert found.details["rounds_observed"] == 6
     assert {r.outcome for r in record.replays} == {"fits"}
     assert {r.off for r in record.replays} == {0.0}
     assert not record.failed
@@ -119,13 +119,13 @@ def test_a_layout_of_its_own_is_for_releases_only(tmp_path):
     arrays = {"w": np.zeros(2)}
     with Recorder(tmp_path / "run", "release", {}) as recorder:
         recorder.round(0, arrays, {"a": {"other": np.zeros(1)}})
-    index = tmp_path / "run" / "wire" / "index.jsonl"
+    index = tmp_path / "run" / "messages" / "index.jsonl"
     lines = attempting.lines_of(index)
     for wrong in ([["other", "F64", [300]]], [["other", "F64"]], "x", [["other", "F64", [1]]] * 2):
         broken = json.loads(json.dumps(lines[1]))
         broken["messages"][1][2] = wrong
         with pytest.raises(FixRecording, match="round 0 is not valid"):
-            parse_round(tmp_path / "run" / "wire", broken)
+            parse_round(tmp_path / "run" / "messages", broken)
     lines[0]["payload"] = "model"
     attempting.forge(index, lines)
     with pytest.raises(FixRecording, match="only releases of programs may"):
@@ -147,7 +147,7 @@ SETTINGS = {"name": "newton"}
         {"settings": {**SETTINGS, "ridge": -1}},
         {"settings": SETTINGS, "encoding": {"blocks": []}, "target": {"column": "y"}},
         {"settings": SETTINGS, "encoding": {"blocks": "x"}, "target": {"column": "y"}},
-        {"settings": {**SETTINGS, "wire": "pickle"}, "encoding": {"blocks": []}, "target": {}},
+        {"settings": {**SETTINGS, "releases": "pickle"}, "encoding": {"blocks": []}, "target": {}},
         {"settings": {**SETTINGS, "factory": "os:system"}},
     ],
 )
@@ -159,7 +159,7 @@ def test_hostile_descriptions_are_refused_in_a_line(content):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "named"),
     [
         ({"training": {"rounds": 2, "learning_rate": 0.1}}, "training.learning_rate"),
         ({"training": {"rounds": 2, "batch_size": 8}}, "training.batch_size"),
@@ -169,14 +169,14 @@ def test_hostile_descriptions_are_refused_in_a_line(content):
         ({"model": {"name": "newton", "likelihood": "linear"}}, "classes"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused_by_name(tmp_path, more, said):
+def test_settings_that_do_not_fit_are_refused_by_name(tmp_path, more, named):
     content = {
         "data": {"source": "file"},
         "model": {"name": "newton"},
         "training": {"rounds": 2},
         **more,
     }
-    with pytest.raises(OverheardError, match=said):
+    with pytest.raises(OverheardError, match=named):
         plan(parse_config(content), generated_people(2, 30, 3, 0, classify=True))
 
 
@@ -186,8 +186,8 @@ def test_a_network_still_needs_a_rate():
         parse_config(content)
 
 
-def test_what_a_stranger_would_say_is_the_prior_where_records_from_elsewhere_are_known(tmp_path):
-    """Nothing is heard of s, so that the answer is the stranger's own."""
+def test_what_is_imputed_is_the_prior_where_records_from_elsewhere_are_known(tmp_path):
+    """Nothing is observed of s, so that the answer is the imputation."""
     model = {"name": "statistics", "tables": [{"kind": "sum", "of": "x0"}]}
     recording = recorded(
         tmp_path / "run", model, change=with_strangers, rounds=1, participation=1.0

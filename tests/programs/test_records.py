@@ -129,7 +129,7 @@ def test_targets_become_what_the_loss_sees() -> None:
 
 def test_a_recipe_travels_as_json_and_must_fit_together() -> None:
     recipe = Recipe(
-        model=Dense(inputs=5, hidden=(3,), wire_names={"layers.0.bias": "b0"}),
+        model=Dense(inputs=5, hidden=(3,), sent_names={"layers.0.bias": "b0"}),
         loss="cross_entropy",
         encoding=ENCODING,
         target=Target(column="y", classes=("no", "yes")),
@@ -145,7 +145,7 @@ def test_a_recipe_travels_as_json_and_must_fit_together() -> None:
         ({"model": {"inputs": 5, "outputs": 2}, "loss": "squared_error"}, "one output"),
         ({"model": {"inputs": 5, "outputs": 3}, "loss": "binary_cross_entropy"}, "one output"),
         ({"model": {"inputs": 5, "hidden": (0,)}}, "greater than or equal to 1"),
-        ({"model": {"inputs": 5, "wire_names": {"layers.0.bias": "layers.0.weight"}}}, "one name"),
+        ({"model": {"inputs": 5, "sent_names": {"layers.0.bias": "layers.0.weight"}}}, "one name"),
         ({"target": {"column": "y", "scale": 0.0}}, "scale must not be 0"),
         ({"learning_rate": 0.0}, "greater than 0"),
         ({"learning_rate": float("inf")}, "finite"),

@@ -97,8 +97,8 @@ def test_it_describes_itself(name: str) -> None:
     assert re.fullmatch(r"[a-z_]+", asked.name)
     assert asked.asks.endswith("?")
     assert words.question_title(name)
-    said = words.of(asked.metric)
-    assert said["rule"].endswith(".")
+    named = words.of(asked.metric)
+    assert named["rule"].endswith(".")
     assert asked.answers
     assert any(attack.question == name for attack in all_attacks().values())
     assert "s" in words.secret(Topic(name, "s", asked.metric.name))
@@ -133,9 +133,9 @@ def test_it_has_words_for_all_that_is_shown(scored: tuple[Question, Scored, Scor
     assert words.number(metric, found.value) != "–"
     assert words.mark(found)
     assert words.brief(found)[0]
-    said = words.of(metric)
-    assert all(head and words.cell(found, what) for head, what in said["columns"])
-    assert "leaks more" in said["chart"]
+    named = words.of(metric)
+    assert all(head and words.cell(found, what) for head, what in named["columns"])
+    assert "leaks more" in named["chart"]
     assert words.secret(found.topic)
 
 

@@ -136,7 +136,7 @@ def test_a_description_that_is_right_replays_the_clients(federation: Path) -> No
     assert verify(federation / "run").sound
     assert set(recording.clients) == {"site 0", "site 1", "site 2"}
     recipe = recipe_in(recording)
-    assert recipe.wire == "float64"
+    assert recipe.precision == "float64"
     layout = [name for name, _ in recipe.model.layout()]
     assert layout == ["0.weight", "0.bias", "2.weight", "2.bias"]
     assert {replay.outcome for replay in replayed(recording)} == {"fits"}
@@ -172,7 +172,7 @@ def test_a_description_belongs_to_its_messages(federation: Path) -> None:
     for place in (federation / "other", run):
         with pytest.raises(FixRecording, match="is not about the messages in"):
             Recording.open(place, out if place != run else run)
-    index = run / "wire" / "index.jsonl"
+    index = run / "messages" / "index.jsonl"
     index.write_bytes(b"\n".join(index.read_bytes().splitlines()[:-2]) + b"\n")
     with pytest.raises(FixRecording, match="or these have grown since; describe them again"):
         Recording.open(run, out)
@@ -190,7 +190,7 @@ def test_a_description_belongs_to_its_messages(federation: Path) -> None:
 def test_a_hostile_description_is_refused(federation: Path, names: Any) -> None:
     recording = Recording.open(federation / "run")
     writer = LedgerWriter(federation / "described" / "side")
-    writer.append({"kind": "header", "wire": recording.digest, "names": names, "about": {}})
+    writer.append({"kind": "header", "messages": recording.digest, "names": names, "about": {}})
     writer.close()
     with pytest.raises(FixRecording, match=r"one name|is not allowed|its header: names"):
         recording.described_in(federation / "described")
@@ -263,7 +263,7 @@ def test_strangers_of_a_table_are_asked_about(federation: Path, rng: np.random.G
     write_csv(federation / "others.csv", people(rng, sites=1, each=20))
     others = (federation / "others.csv").read_text()
     (federation / "others.csv").write_text("\n".join([others.rstrip(), *twins]) + "\n")
-    text = TOML.replace('attributes = ["s"]', 'attributes = []\nstrangers = "others.csv"')
+    text = TOML.replace('attributes = ["s"]', 'attributes = []\nnon_members = "others.csv"')
     recording = described(federation, text)
     wanted = ["candidate_decode", "coin"]
     audit = overheard.audit(recording, overheard.threat_named("server"), wanted)
@@ -284,8 +284,8 @@ def test_strangers_of_a_table_are_asked_about(federation: Path, rng: np.random.G
         ('path = "people.csv"', 'path = "nowhere.csv"', "no such file"),
         ('attributes = ["s"]', 'attributes = ["t"]', "no column 't'"),
         ('attributes = ["s"]', 'attributes = [["s", "x0"]]', "'x0' is a number that is cut into"),
-        ('attributes = ["s"]', 'strangers = "held out"', "held_out does not say who"),
-        ('attributes = ["s"]', 'strangers = "people.csv"', "each of the 36 agrees with somebody"),
+        ('attributes = ["s"]', 'non_members = "held out"', "held_out does not say who"),
+        ('attributes = ["s"]', 'non_members = "people.csv"', "each of the 36 agrees with somebody"),
         ('"site 1"\n', '"site 0"\n', "two clients of the recording have one name"),
     ],
 )
@@ -296,7 +296,7 @@ def test_mistakes_in_a_description(federation: Path, old: str, new: str, complai
 
 
 def test_a_recording_that_was_stopped_stays_unfinished(federation: Path) -> None:
-    index = federation / "run" / "wire" / "index.jsonl"
+    index = federation / "run" / "messages" / "index.jsonl"
     index.write_bytes(b"\n".join(index.read_bytes().splitlines()[:-1]) + b"\n")
     recording = described(federation, TOML)
     assert len(recording.rounds) == 6

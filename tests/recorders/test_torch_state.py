@@ -30,9 +30,9 @@ def test_what_is_not_trained(frozen: bool, parameters: int, named: bool, monkeyp
     trained = {n for n, p in net(frozen).named_parameters() if p.requires_grad}
     assert {name for name, _ in model.parameters} == trained
     assert len(trained) == parameters
-    for own, wire in model.wire_names.items():
-        assert state[[name for name, _ in layout].index(wire)][0] == own
-    assert {*model.idle, *model.wire_names.values()} == {name for name, _ in layout}
+    for own, sent in model.sent_names.items():
+        assert state[[name for name, _ in layout].index(sent)][0] == own
+    assert {*model.idle, *model.sent_names.values()} == {name for name, _ in layout}
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def run_of(clients: Iterable[str]) -> Run:
         threat_words="listens to one client's link: every model sent and returned.",
         knows=(LINK, "what clients do", *RECORDS),
         recipe={"algorithm": "fedavg", "model": model, "loss": "squared_error",
-                "learning_rate": 0.05, "batch_size": None, "wire": "float32"},
+                "learning_rate": 0.05, "batch_size": None, "precision": "float32"},
         seed=7,
         software={"overheard": "0.1.0", "numpy": "2.3.1", "python": "3.11.2"},
     )  # fmt: skip

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from report_words import Page
+from report_words import Page, section, words_of
 
+from experiments import documentation
 from overheard.errors import ChooseAnotherOutput
 from overheard.evaluation.record import Audit
 from overheard.report import headline, render, words, write_report
@@ -40,6 +41,23 @@ def test_every_finding_is_in_the_page(audit: Audit, page: Page) -> None:
     assert "log loss 0.482" in page.words
     for sentence in headline(audit):
         assert sentence.replace("`", "") in page.words
+
+
+ANSWERS = (
+    "refuse", "policy, as none was given: nobody known beyond 99%, a lift of at most 5 points",
+    "site 2 1,224 of 1,224 (1,220 to 1,224)", "female exposed", "The server : holds the same",
+    "was given every message", "adversary who knows half of the records: female right",
+    "Replay check passed for 6 of 6 clients", "a baseline without access to updates knows as",
+    "Measure defences. Records and audits this federation again",
+)  # fmt: skip
+
+
+def test_page_one_answers_the_ten_questions_of_its_guide() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "read-the-report.md"
+    asked = re.findall(r"^## (\d+)\. .+\?$", guide.read_text("utf-8"), re.MULTILINE)
+    assert asked == [str(k) for k in range(1, 11)]
+    first = words_of(section(documentation.demo_page(), "first"))
+    assert [answer for answer in ANSWERS if answer not in first] == []
 
 
 def test_the_policy_admits_our_style_and_script_only(page: Page) -> None:

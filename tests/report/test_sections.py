@@ -83,9 +83,7 @@ def test_a_chart_says_what_is_flagged(audit: Audit) -> None:
     assert set(marked) == {"max_entropy"}
 
 
-def test_clients_that_are_left_out_are_counted_wherever_a_number_is_of_the_others(
-    told: Audit,
-) -> None:
+def test_clients_left_out_are_counted_wherever_a_number_is_of_the_others(told: Audit) -> None:
     """4 of 6 clients must not read like all of them."""
     fewer = {"clients": 4, "flagged": 2}
     (rung,) = (p for p in told.pooled if (p.attack, p.attribute) == ("max_entropy", "black"))

@@ -46,7 +46,7 @@ def test_what_varies_has_the_same_address_however_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"grid": {"training.epochs": []}}, "no value"),
+        ({"grid": {"training.epochs": []}}, "at least 1"),
         ({"grid": {"training.epoch": [1]}}, "did you mean 'epochs'"),
         ({"grid": {"training.rounds.deep": [1]}}, "is a value, not a table"),
         ({"seeds": []}, "at least 1"),

@@ -113,11 +113,11 @@ def affine_copy(row: np.ndarray, secret: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("threat", [EAVESDROPPER, SERVER, SECURE_SERVER], ids=lambda t: t.name)
-@pytest.mark.parametrize("wire", ["float32", "float64"])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_nothing_secret_can_be_reached_from_a_view(
-    federate: Federate, threat: Threat, wire: str
+    federate: Federate, threat: Threat, precision: str
 ) -> None:
-    recording = federate(rounds=4, participation=1.0, wire=wire)
+    recording = federate(rounds=4, participation=1.0, precision=precision)
     truth = recording.truth()
     for client in recording.clients:
         secret = truth[client]["s"]
@@ -160,7 +160,7 @@ def test_the_search_for_leaks_finds_what_is_there(federate: Federate) -> None:
     hidden: dict[str, Any] = {
         "recording": recording,
         "path": recording.path,
-        "text of the path": {"deep": [(str(recording.path / "wire"),)]},
+        "text of the path": {"deep": [(str(recording.path / "messages"),)]},
         "bytes of the secret": b"xx" + secret.tobytes(),
         "secret": Records({**records.columns, "t": 3 - 2 * secret}),
     }
@@ -356,7 +356,7 @@ def test_nan_and_infinity_are_named(tmp_path: Path, bad: float, way: str, words:
     [
         Dense(inputs=2, bias=False),
         Dense(inputs=2, hidden=(1,)),
-        Dense(inputs=2, wire_names={"layers.0.weight": "fc.weight"}),
+        Dense(inputs=2, sent_names={"layers.0.weight": "fc.weight"}),
     ],
 )
 def test_messages_of_another_model_are_refused(tmp_path: Path, model: Dense) -> None:
@@ -374,5 +374,5 @@ def test_a_client_that_never_takes_part_is_named(tmp_path: Path) -> None:
     with pytest.raises(FixConfig, match="no client 'nobody'; the clients are a, b, idle"):
         observe(recording, EAVESDROPPER, LOCAL_MODEL, "nobody")
     link = observe(recording, EAVESDROPPER, LOCAL_MODEL, "a").know(Messages)
-    with pytest.raises(ListenLonger, match=r"1 round\(s\) were heard but a map needs at least 2"):
+    with pytest.raises(ListenLonger, match=r"1 round\(s\) were observed but a map needs"):
         link.require(2, "a map")

@@ -78,7 +78,7 @@ def whole(run: Recording) -> dict[str, Records]:
 def tables(folder: Path) -> Iterator[tuple[str, dict[str, list[Any]]]]:
     """Every table under the folder by its file's name, whatever any index says."""
     for file in sorted(folder.rglob("*.safetensors")):
-        if file.parent.name != "wire":
+        if file.parent.name != "messages":
             columns = unpack_columns(file.read_bytes(), file)
             yield file.name, {name: values.tolist() for name, values in columns.items()}
 
@@ -146,7 +146,7 @@ def test_no_secret_is_in_it(
     found = verify(tmp_path / "shared")
     assert found.sound, found
     assert found.rounds == 4
-    assert {p.name for p in (tmp_path / "shared").iterdir()} <= {"wire", "side"}
+    assert {p.name for p in (tmp_path / "shared").iterdir()} <= {"messages", "side"}
     assert set(out.kinds) <= {k.__name__ for k in THREATS[threat].grants}
     assert Recording.open(tmp_path / "shared").clients == run.clients
 
@@ -195,7 +195,7 @@ def test_a_pool_is_in_another_order_too(run: Recording, tmp_path: Path) -> None:
 def test_what_speaks_of_the_rows_by_their_place_is_left_out(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run")
     knowing = EAVESDROPPER.granting(BatchOrder)
-    header = SideHeader(wire=run.digest, names={}, about=run.about)
+    header = SideHeader(messages=run.digest, names={}, about=run.about)
     with SideWriter(tmp_path / "more", header) as writer:
         for name, content, key in run.described("attribute.s"):
             writer.side(name, content, key)

@@ -130,7 +130,7 @@ with Recorder(sys.argv[1], "model", {"clients": ["a", "b"]}) as recorder:
 @pytest.mark.parametrize("after", [1, 5])
 def test_killed_for_real(tmp_path: Path, after: int) -> None:
     path = tmp_path / "run"
-    index = path / "wire" / INDEX
+    index = path / "messages" / INDEX
     process = subprocess.Popen([sys.executable, "-c", RECORD_FOREVER, str(path)])
     try:
         deadline = time.monotonic() + PATIENCE
@@ -153,7 +153,7 @@ def test_killed_for_real(tmp_path: Path, after: int) -> None:
     for arrays in (sent, returned):
         assert (arrays["w"] == numbers[:, None, None]).all()
     # at most the round that was being written is lost
-    written = {p.name.removesuffix(".part") for p in (path / "wire").glob("round-*")}
+    written = {p.name.removesuffix(".part") for p in (path / "messages").glob("round-*")}
     assert len(written) - len(numbers) in (0, 1)
 
 
@@ -187,13 +187,13 @@ def reshaped(entries: list[Any]) -> None:
     ],
 )
 def test_a_forged_index_is_refused(run: Path, forge: Forge, change: Any, complaint: str) -> None:
-    forge(run / "wire", change)
+    forge(run / "messages", change)
     with pytest.raises(FixRecording, match=complaint):
         Recording.open(run)
 
 
 def test_kinds_of_lines_from_later_versions_are_passed_over(run: Path, forge: Forge) -> None:
-    forge(run / "wire", lambda entries: [entries[0], {"kind": "remark"}, *entries[1:]])
+    forge(run / "messages", lambda entries: [entries[0], {"kind": "remark"}, *entries[1:]])
     assert len(Recording.open(run).rounds) == 4
 
 

@@ -77,7 +77,7 @@ def test_sums_come_back_as_they_were_recorded(tmp_path: Path) -> None:
     assert early.participation.shape == (2, 4)
     with pytest.raises(IndexError):
         sums[5]
-    with pytest.raises(ListenLonger, match=r"2 round\(s\) were heard but this needs at least 3"):
+    with pytest.raises(ListenLonger, match=r"2 round\(s\) were observed but this needs at least 3"):
         early.require(3, "this")
     assert verify(tmp_path / "run").sound
 
@@ -166,7 +166,7 @@ def test_what_is_wrong_with_a_round_of_sums_is_refused(tmp_path: Path) -> None:
 )
 def test_a_forged_round_of_sums_is_refused(tmp_path: Path, forge: Any, change: Any) -> None:
     aggregated(tmp_path / "run")
-    forge(tmp_path / "run" / "wire", lambda lines: change(lines[1]))
+    forge(tmp_path / "run" / "messages", lambda lines: change(lines[1]))
     with pytest.raises(FixRecording, match="the line of round 0 is not valid"):
         Recording.open(tmp_path / "run")
 

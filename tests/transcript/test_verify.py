@@ -94,7 +94,7 @@ def test_every_file_that_is_missing_or_has_another_length_is_named(run: Path, ch
 
 
 @pytest.mark.parametrize("name", ["note.txt", "round-000099.safetensors", "x.part", ".hidden"])
-@pytest.mark.parametrize("folder", ["wire", "side", "truth"])
+@pytest.mark.parametrize("folder", ["messages", "side", "truth"])
 def test_a_stray_file_is_named(run: Path, folder: str, name: str) -> None:
     (run / folder / name).write_text("left behind")
     (problem,) = verify(run).problems
@@ -108,8 +108,8 @@ def test_a_recording_may_be_shared_without_its_secrets(run: Path, folder: str) -
 
 
 def test_without_its_wire_it_is_no_recording(run: Path, tmp_path: Path) -> None:
-    shutil.rmtree(run / "wire")
-    assert any("wire" in p for p in verify(run).problems)
+    shutil.rmtree(run / "messages")
+    assert any("messages" in p for p in verify(run).problems)
     with pytest.raises(FixRecording, match="no such recording"):
         verify(tmp_path / "nowhere")
 
@@ -123,20 +123,20 @@ def test_stopped_is_not_damaged(tmp_path: Path) -> None:
 
 def test_all_damage_is_listed_not_only_the_first(run: Path) -> None:
     for name in ("round-000001.safetensors", "round-000003.safetensors"):
-        (run / "wire" / name).write_bytes(b"")
+        (run / "messages" / name).write_bytes(b"")
     assert len(verify(run).problems) == 2
 
 
 def bare(path: Path, header: bytes | None) -> Path:
     """What a recorder leaves that is killed before its header is whole."""
-    (path / "wire").mkdir(parents=True)
+    (path / "messages").mkdir(parents=True)
     if header is not None:
-        (path / "wire" / INDEX).write_bytes(header)
+        (path / "messages" / INDEX).write_bytes(header)
     return path
 
 
 def test_stopped_before_the_header_is_not_damaged(run: Path, tmp_path: Path) -> None:
-    header = (run / "wire" / INDEX).read_bytes().partition(b"\n")[0]
+    header = (run / "messages" / INDEX).read_bytes().partition(b"\n")[0]
     (tmp_path / "empty").mkdir()
     left = [tmp_path / "empty", bare(tmp_path / "no index", None)]
     for length in range(len(header) + 1):
@@ -149,7 +149,7 @@ def test_stopped_before_the_header_is_not_damaged(run: Path, tmp_path: Path) -> 
 
 def test_a_lost_header_of_a_recording_is_damage(run: Path, tmp_path: Path) -> None:
     """The same index, but something was recorded: no killed recorder leaves that."""
-    index = run / "wire" / INDEX
+    index = run / "messages" / INDEX
     whole = index.read_bytes()
     for length in (0, 10, 70, whole.index(b"\n")):
         index.write_bytes(whole[:length])
@@ -162,7 +162,7 @@ def test_a_lost_header_of_a_recording_is_damage(run: Path, tmp_path: Path) -> No
 
 
 def test_an_index_that_was_cut_short_is_damage_where_that_can_be_told(run: Path) -> None:
-    """A recorder closes the wire last, and leaves one unlisted file at most."""
+    """A recorder closes the messages last, and leaves one unlisted file at most."""
     for folder in ("side", "truth"):
         index = run / folder / INDEX
         whole = index.read_bytes()
@@ -170,7 +170,7 @@ def test_an_index_that_was_cut_short_is_damage_where_that_can_be_told(run: Path)
         (problem,) = verify(run).problems
         assert "its end is missing although the recording was finished" in problem
         index.write_bytes(whole)
-    index = run / "wire" / INDEX
+    index = run / "messages" / INDEX
     lines = index.read_bytes().splitlines(keepends=True)
     index.write_bytes(b"".join(lines[:-2]))  # without its end and one round: a stopped recorder
     assert verify(run).problems == ()

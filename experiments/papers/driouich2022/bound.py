@@ -80,7 +80,7 @@ def prop3(one: Cell) -> Values:
     model is a little less. A bound of 0 promises nothing.
     """
     config = federation(
-        one.seed, "file", "linear", {"rounds": 30, "learning_rate": 0.1, "wire": "float64"}
+        one.seed, "file", "linear", {"rounds": 30, "learning_rate": 0.1, "precision": "float64"}
     )
     with recorded(config, made(one["noise"], one["share"], one.seed)) as recording:
         truth, recipe = truth_and_recipe(recording)

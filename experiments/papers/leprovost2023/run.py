@@ -105,7 +105,7 @@ class World:
         data = shards(
             [encode(self.recipe.encoding, c) for c in self.clients],
             [self.recipe.target.encode(c) for c in self.clients],
-            self.recipe.wire,
+            self.recipe.precision,
         )
         returned = local_training(self.recipe, model, data, stream(0, "unused"))
         sent = np.broadcast_to(model, returned.shape)
@@ -187,9 +187,9 @@ def trained(
 ) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """The global model at each epoch asked for: every step is one client's batch of 40."""
     recipe = world.recipe
-    inputs = encode(recipe.encoding, world.train).astype(recipe.wire)
-    labels = recipe.target.encode(world.train).astype(recipe.wire)
-    model = initial(recipe.model, PUBLIC_SEED + number).astype(recipe.wire)
+    inputs = encode(recipe.encoding, world.train).astype(recipe.precision)
+    labels = recipe.target.encode(world.train).astype(recipe.precision)
+    model = initial(recipe.model, PUBLIC_SEED + number).astype(recipe.precision)
     rng = stream(PUBLIC_SEED, "order", number)
     rate = model.dtype.type(recipe.learning_rate)
     for epoch in range(max(protocol.epochs) + 1):
@@ -198,7 +198,7 @@ def trained(
         order = rng.permutation(len(labels))
         for begin in range(0, len(order), protocol.batch):
             rows = order[begin : begin + protocol.batch]
-            batch = shards([inputs[rows]], [labels[rows]], recipe.wire)
+            batch = shards([inputs[rows]], [labels[rows]], recipe.precision)
             model = model - rate * local_training(recipe, model, batch, rng)[0]
 
 

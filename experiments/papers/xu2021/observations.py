@@ -138,9 +138,9 @@ ERROR, LEAST = "squared error of the local model", "least possible (Observation 
 def obs5(one: Cell) -> Values:
     """Mini-batches: how far the decoded model is from the local optimum; Observation 6's bound."""
     rounds, batch, rate = one["messages"], one["batch"], 0.05
-    training = {"rounds": rounds, "learning_rate": rate, "batch_size": batch, "wire": "float64"}
+    wish = {"rounds": rounds, "learning_rate": rate, "batch_size": batch, "precision": "float64"}
     clients = two_clients(one.seed, binary=False)
-    with recorded(federation(one.seed, "file", "linear", training), joined(clients)) as recording:
+    with recorded(federation(one.seed, "file", "linear", wish), joined(clients)) as recording:
         truth, recipe = truth_and_recipe(recording)
         view = observe(recording, EAVESDROPPER, LOCAL_MODEL, "0")
         link, records = view.know(Messages), truth["0"]
@@ -197,7 +197,7 @@ LABEL_METHODS = ("local model", "last returned", "linear_decode", "local model, 
 
 def label_guess(dataset: Dataset, seed: int, method: str) -> Array:
     """A method's labels of client 0, in the labels' units."""
-    training = {"rounds": 30, "learning_rate": 0.1, "wire": "float64"}
+    training = {"rounds": 30, "learning_rate": 0.1, "precision": "float64"}
     asked = {"audit": {"attributes": [], "label": True}}
     config = federation(seed, "file", "linear", training) | asked
     with recorded(config, dataset) as recording:

@@ -4,7 +4,7 @@ A new attack is one new file: a frozen dataclass with the class attributes ``nam
 ``question`` and ``needs`` and a ``__call__(view, rng)``; its docstring says in its first paragraph
 what it does and in one that begins with "Solves: " which equation it solves. It is found here by
 itself, shows up in ``overheard attacks``, runs in audits, and is held to the contract suite. An
-attack in a package of its own is announced by an entry point of the group ``overheard.attacks``.
+attack in a package of its own is declared by an entry point of the group ``overheard.attacks``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from overheard.transcript.threat import nearest
 from overheard.transcript.view import Attack
 
 GROUP = "overheard.attacks"
-"""The group of entry points under which other packages announce attacks."""
+"""The group of entry points under which other packages declare attacks."""
 SOLVES = "Solves: "
 FACTS = ("name", "question", "needs", "paper")
 
@@ -30,19 +30,19 @@ FACTS = ("name", "question", "needs", "paper")
 @cache
 def all_attacks() -> dict[str, type[Any]]:
     """Every attack class by its name, sorted by question and then by name."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         for _, thing in inspect.getmembers(import_module(module.name), inspect.isclass):
             attack: Any = thing
             mine = attack.__module__ == module.name and "name" in vars(attack)
             if mine and all(hasattr(attack, fact) for fact in FACTS):
-                _add(found, attack)
+                _add(result, attack)
     for point in entry_points(group=GROUP):
         attack = point.load()
         if missing := [fact for fact in FACTS if not hasattr(attack, fact)]:
             raise FixConfig(f"{point.value}: is no attack: it lacks {', '.join(missing)}")
-        _add(found, attack)
-    return dict(sorted(found.items(), key=lambda item: (item[1].question, item[0])))
+        _add(result, attack)
+    return dict(sorted(result.items(), key=lambda item: (item[1].question, item[0])))
 
 
 def aliases() -> dict[str, Attack]:
@@ -54,11 +54,11 @@ def aliases() -> dict[str, Attack]:
     }
 
 
-def _add(found: dict[str, Any], attack: Any) -> None:
-    if attack.name in found:
-        both = " and ".join(a.__module__ for a in (found[attack.name], attack))
+def _add(result: dict[str, Any], attack: Any) -> None:
+    if attack.name in result:
+        both = " and ".join(a.__module__ for a in (result[attack.name], attack))
         raise FixConfig(f"two attacks are called {attack.name!r}, in {both}; rename one")
-    found[attack.name] = attack
+    result[attack.name] = attack
 
 
 def attack_named(name: str) -> Attack:
@@ -92,8 +92,8 @@ def equation(attack: Attack | type[Any]) -> str:
     θ is the model sent, θ′ the one returned, g(v) a record's gradient were its secret v, s the
     secret, y the label, f the model and m the number of records; b is a round's sum of updates.
     """
-    found = (text for text in paragraphs(attack) if text.startswith(SOLVES))
-    return next(found, "").removeprefix(SOLVES)
+    result = (text for text in paragraphs(attack) if text.startswith(SOLVES))
+    return next(result, "").removeprefix(SOLVES)
 
 
 def paragraphs(attack: Attack | type[Any]) -> list[str]:

@@ -2,9 +2,9 @@
 
 Candidates of a record are the values of the attribute; where the labels are not known and are
 classes, pairs of a value and a class. Of a pool in which not everybody is a member, "absent" is one
-more candidate of every record, because strangers add nothing to what the client sends (decoders.md
-section 1); the number of members is what the client reported: one more equation. The rest is the
-walk of `attacks.pipeline`.
+more candidate of every record, because non-members add nothing to what the client sends
+(decoders.md section 1); the number of members is what the client reported: one more equation. The
+rest is the walk of `attacks.pipeline`.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class MaxEntropy:
     be imputed of each record, where auxiliary records are granted, is its prior; else how common
     each value is at large. What it cannot explain or decide is flagged.
 
-    Settings: ``rounds``, how many of the rounds heard are used (spread evenly; one is tried first);
-    of models without hidden layers all are. ``seeds``: how many seeds, from 0, clients may have
-    shuffled their mini-batches with are tried besides those that people like (0: none at all);
+    Settings: ``rounds``, how many of the observed rounds are used (spread evenly; one is tried
+    first); of models without hidden layers all are. ``seeds``: how many seeds, from 0, clients may
+    have shuffled their mini-batches with are tried besides those that people like (0: none at all);
     where the batch order is granted, that counts. ``labels``: whether known labels are used; if
     not, they are decoded too.
     """
@@ -126,25 +126,26 @@ class MaxEntropy:
             order = dictionary(self.seeds)
         candidates = Candidates(Records(known), settings, size, domain.spread)
         client = client_of(view, candidates, prior, order)
-        found = decode(client, rng, OneStepOptions(rounds=self.rounds))
+        result = decode(client, rng, OneStepOptions(rounds=self.rounds))
         if not classes:
-            return answer(view, found, client.ties)
+            return answer(view, result, client.ties)
         # value-major: all classes of the first value, then of the next
-        joint = found.probabilities.reshape(size, len(domain.settings), len(classes))
-        made = answer(view, replace(found, probabilities=joint.sum(axis=2)), client.ties)
+        joint = result.probabilities.reshape(size, len(domain.settings), len(classes))
+        made = answer(view, replace(result, probabilities=joint.sum(axis=2)), client.ties)
         return replace(made, labels=AttributeValues(joint.sum(axis=1), classes))
 
 
 @dataclass(frozen=True)
 class CandidateDecode:
-    """Reads what the client sends as a sum over the pool in which strangers add nothing, and solves
-    for who is in the sum and with which value of the attribute: exact where the messages have at
-    least as many independent numbers as the pool has candidates, calibrated where not. Mini-batches
-    and several local epochs are simulated to learn what chance does to the sum.
+    """Reads what the client sends as a sum over the pool in which non-members add nothing, and
+    solves for who is in the sum and with which value of the attribute: exact where the messages
+    have at least as many independent numbers as the pool has candidates, calibrated where not.
+    Mini-batches and several local epochs are simulated to learn what chance does to the sum.
 
-    Solves: (θ − θ′) m / rate = Σᵢ Σᵥ zᵢᵥ gᵢ(v) over the pool; zᵢ = 0 for strangers
+    Solves: (θ − θ′) m / rate = Σᵢ Σᵥ zᵢᵥ gᵢ(v) over the pool; zᵢ = 0 for non-members
 
-    Settings: ``rounds``, how many of the rounds heard may be used (the first alone is tried first).
+    Settings: ``rounds``, how many of the observed rounds may be used (the first alone is tried
+        first).
     """
 
     name: ClassVar[str] = "candidate_decode"
@@ -178,7 +179,7 @@ class CandidateDecode:
 
 def pool_candidates(view: View) -> tuple[Candidates, Array]:
     """Of everybody in the pool: absent, or present with each value of the attribute where one is
-    unknown; and how likely that is beforehand (n, 1 + K)."""
+    unknown; and its prior probability (n, 1 + K)."""
     known, settings = pool_of(view)
     size, shares = len(known), np.ones(1)
     if AttributeDomain in view.kinds:

@@ -18,7 +18,7 @@ from overheard.attacks.label import encoded, sort
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
-from overheard.programs.program import Told
+from overheard.programs.program import Terms
 from overheard.programs.records import Records, encode
 from overheard.transcript.guess import (
     AttributeValues,
@@ -89,16 +89,16 @@ def imputed_prior(view: View, records: Records | None = None, labels: Any = None
     program = view.know(ClientProgram).program
     theirs = public_inputs(program, *learned, hidden)
     mine = public_inputs(program, records, labels, hidden)
-    said = np.zeros_like(flat)
-    said[:, present] = counts / len(secret)
+    rates = np.zeros_like(flat)
+    rates[:, present] = counts / len(secret)
     if mine.shape[1]:
         # several attacks on a client, and curves over its rounds, ask the same model
         key = (domain.column, tuple(sorted(hidden)), labels is None)
         if key not in known.derived:
             known.derived[key] = _imputation(theirs, secret, int(counts.min()))
-        said[:, present] = known.derived[key].predict_proba(mine)
-    # never surer than so many records allow: one more record might have had any value
-    return np.asarray((len(secret) * said + 1) / (len(secret) + len(domain.values)))
+        rates[:, present] = known.derived[key].predict_proba(mine)
+    # never more certain than so many records allow: one more record might have had any value
+    return np.asarray((len(secret) * rates + 1) / (len(secret) + len(domain.values)))
 
 
 def _imputation(
@@ -131,13 +131,13 @@ def _imputation(
     return models[int(np.argmin(losses))].fit(inputs, secret)
 
 
-def public_inputs(program: Told, records: Records, labels: Any, hidden: Mapping[str, Any]) -> Array:
+def public_inputs(terms: Terms, records: Records, labels: Any, hidden: Mapping[str, Any]) -> Array:
     """Inputs without those of the hidden columns, and the label where it is known."""
-    inputs = encode(program.encoding, records, hidden)
-    inputs = np.delete(inputs, program.encoding.inputs_of_all(hidden), axis=1)
+    inputs = encode(terms.encoding, records, hidden)
+    inputs = np.delete(inputs, terms.encoding.inputs_of_all(hidden), axis=1)
     if labels is None:
         return inputs
-    return np.column_stack([inputs, program.target.encode_values(labels)])
+    return np.column_stack([inputs, terms.target.encode_values(labels)])
 
 
 # --- Guesses --------------------------------------------------------------------------------------
@@ -206,15 +206,15 @@ class PublicModel:
             raise ChooseAnotherAttack(f"the auxiliary records do not tell {domain.column!r}")
         known = known.take(np.arange(min(self.records, len(known))))
         secret = domain.positions(known)
-        shown = np.unique(secret)
-        if len(shown) < 2:
+        classes = np.unique(secret)
+        if len(classes) < 2:
             raise ChooseAnotherAttack("the auxiliary records show one value only: nothing to learn")
         program, own = view.know(ClientProgram).program, view.know(PublicRecords).records
         others = public_inputs(program, known, None, domain.settings[0])
         mine = public_inputs(program, own, None, domain.settings[0])
         model = LogisticRegression(max_iter=2000).fit(others, secret)
         probabilities = np.zeros((len(mine), len(domain.values)))
-        probabilities[:, shown] = model.predict_proba(mine)
+        probabilities[:, classes] = model.predict_proba(mine)
         return AttributeValues(probabilities, domain.values, {"trained_on": len(known)})
 
 
@@ -231,7 +231,7 @@ class Coin(Baseline):
 
 
 class AuxiliaryMean(Baseline):
-    """Takes the mean label of the auxiliary records of each group: a stranger's guess, which needs
+    """Takes the mean label of the auxiliary records of each group: an imputation, which needs
     neither the model nor a single message."""
 
     name: ClassVar[str] = "auxiliary_mean"
@@ -257,8 +257,8 @@ class Naive(Baseline):
         if not loss_named(recipe.loss).least_squares:
             raise ChooseAnotherAttack("labels are numbers here: works for squared error only")
         inputs, _, groups = encoded(view, recipe)
-        said = network(recipe).predict(view.know(Broadcast).last(), inputs)[:, 0].astype(float)
-        return _group_means(view.know(Groups), groups, recipe.target.decode_values(said))
+        outputs = network(recipe).predict(view.know(Broadcast).last(), inputs)[:, 0].astype(float)
+        return _group_means(view.know(Groups), groups, recipe.target.decode_values(outputs))
 
 
 def _group_means(sorting: Groups, groups: Any, labels: Any) -> GroupMeans:

@@ -1,7 +1,7 @@
 """One client as a listener knows it, and what the numbers in its messages are worth.
 
 `Client` is what every decoder of records is given: the messages, what the client does, what each
-record may be and how likely that was beforehand. The rest of the file is about numbers on a wire:
+record may be and its prior probability. The rest of the file is about numbers in a message:
 how they were rounded, which rounds to use, whether an update is one gradient.
 """
 
@@ -32,7 +32,7 @@ class Client:
     """What one client sent, what it does, and what its records may be.
 
     prior: (m, K), of each record's candidates. order: what is known, or guessed, of the order of
-    the batches. defence: what a listener was told of what clients do to their updates.
+    the batches. defence: what is declared of what clients do to their updates.
     """
 
     messages: Messages
@@ -63,14 +63,14 @@ class Client:
 
     @property
     def may_be_clipped(self) -> bool:
-        """Was the listener told of a norm that some update reaches?"""
+        """Is a norm declared that some update reaches?"""
         norm = self.defence.clip_norm
         if norm is None or self.messages.noise_sd:
             return norm is not None
         lengths = np.linalg.norm(self.messages.updates(), axis=1)
         return bool((lengths >= (1 - 1e-3) * norm).any())
 
-    def hearing(self, link: Messages) -> Client:
+    def with_messages(self, link: Messages) -> Client:
         """The same client with these messages."""
         made = replace(self, messages=link)
         vars(made).update({n: vars(self)[n] for n in ("encoded", "ties") if n in vars(self)})
@@ -78,7 +78,7 @@ class Client:
 
     def only(self, rounds: NDArray[np.int64]) -> Client:
         """The same client, listened to in these rounds alone."""
-        return self.hearing(self.messages.only(rounds))
+        return self.with_messages(self.messages.only(rounds))
 
 
 def defence_of(view: View) -> AppliedDefence:
@@ -87,7 +87,7 @@ def defence_of(view: View) -> AppliedDefence:
 
 
 def link_of(view: View, records: int) -> Messages:
-    """The link, with the noise that the listener was told of: as a defence on the update, or as
+    """The link, with the declared noise: as a defence on the update, or as
     private steps of so many records in the recipe."""
     recipe, defence = view.know(ClientProgram).recipe, defence_of(view)
     noise = float(np.hypot(defence.noise_sd, update_noise(recipe, records) if records else 0.0))
@@ -127,7 +127,7 @@ def as_trained(recipe: Recipe, members: int) -> Recipe:
 
 
 def spread(observed: int, most: int) -> NDArray[np.int64]:
-    """At most ``most`` of the rounds heard, evenly spread, the first and the last included."""
+    """At most ``most`` of the observed rounds, evenly spread, the first and the last included."""
     return np.unique(np.linspace(0, observed - 1, min(most, observed)).round().astype(np.int64))
 
 
@@ -153,8 +153,8 @@ def format_of(numbers: NDArray[np.floating[Any]]) -> Format:
     """The narrowest format that holds the numbers exactly.
 
     Half precision often arrives widened to float32 (numpy has no bfloat16 at all): a listener who
-    took its rounding for float32's would be sure of what nobody can know. Eight different numbers
-    that are all short are no accident, which happens to one float32 in 8,000.
+    took its rounding for float32's would be certain of what nobody can know. Eight different
+    numbers that are all short are no accident, which happens to one float32 in 8,000.
     """
     kind = numbers.dtype
     if kind == np.float32 and len(np.unique(numbers[numbers != 0])) >= 8:
@@ -171,13 +171,13 @@ def format_of(numbers: NDArray[np.floating[Any]]) -> Format:
 
 
 def rounding(link: Messages) -> Array:
-    """Standard deviation (T, P) of the rounding error of each update heard, and of the noise that
-    is known to be on it.
+    """Standard deviation (T, P) of the rounding error of each observed update, and of the noise
+    that is known to be on it.
 
-    A client that computes in the precision of the wire rounds the model it returns to the nearest
-    number (a uniform error: one unit in the last place over sqrt(12)), and before that its
+    A client that computes in the precision of the messages rounds the model it returns to the
+    nearest number (a uniform error: one unit in the last place over sqrt(12)), and before that its
     gradient, whose terms add up to rounding errors in proportion to the update's typical size.
-    Where messages leave spare equations, decoders check this against them.
+    Where messages leave residual equations, decoders check this against them.
     """
     _, epsilon, last_place = format_of(link.returned)
     updates = link.updates()
@@ -191,12 +191,12 @@ def rounding(link: Messages) -> Array:
 
 
 def rate_of(link: Messages, recipe: Recipe) -> float:
-    """What a gradient was multiplied by to give the update that was heard."""
+    """What a gradient was multiplied by to give the observed update."""
     return 1.0 if link.gradients else recipe.learning_rate
 
 
 def one_step(link: Messages, recipe: Recipe) -> bool:
-    """Is every update heard one full-batch gradient, as it is or times the rate?"""
+    """Is every observed update one full-batch gradient, as it is or times the rate?"""
     return recipe.full_batch and recipe.plain and (link.gradients or recipe.epochs == 1)
 
 

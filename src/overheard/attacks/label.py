@@ -105,8 +105,8 @@ class Outside:
             return self
         members = [np.flatnonzero(self.groups == c) for c in range(len(self.values))]
         drawn = [rng.choice(own, max(2, len(own) * most // n), replace=False) for own in members]
-        kept = np.concatenate(drawn)
-        inputs, labels, groups = (a[kept] for a in (self.inputs, self.labels, self.groups))
+        rows = np.concatenate(drawn)
+        inputs, labels, groups = (a[rows] for a in (self.inputs, self.labels, self.groups))
         return replace(self, inputs=inputs, labels=labels, groups=groups)
 
 
@@ -162,7 +162,7 @@ class BayesGroups:
     Solves: (K/2) ∇ = Σ_c N_c r̄_c [h̄_c, 1] + noise of known covariance; r̄ has a Gaussian prior
 
     Settings: ``layers``, the whole update or, as in the paper, its last layer only; ``rounds``, how
-    many of the rounds heard are used together (spread evenly); ``records``, the most auxiliary
+    many of the observed rounds are used together (spread evenly); ``records``, the most auxiliary
     records that are used (the time grows with their cube).
     """
 
@@ -223,14 +223,14 @@ class BayesGroups:
 @dataclass(frozen=True)
 class LinearDecode:
     """Solves what the client sends, which is linear in its labels (gradients are, of squared error,
-    Poisson and gamma), for every label at once; knows the other columns, models the rounding on the
-    wire, and says which labels are identified. Labels that are not (records with equal inputs, more
-    records than equations) stay near the prediction. No label is claimed to more digits than
+    Poisson and gamma), for every label at once; knows the other columns, models the rounding of
+    messages, and says which labels are identified. Labels that are not (records with equal inputs,
+    more records than equations) stay near the prediction. No label is claimed to more digits than
     float32 holds: clients may have rounded it so.
 
     Solves: m ∇ = Σᵢ (f(xᵢ) − yᵢ) ∂f(xᵢ), or release = Σᵢ φᵢ(0) + yᵢ (φᵢ(1) − φᵢ(0))
 
-    Settings: ``rounds``, how many of the rounds heard are stacked (spread evenly).
+    Settings: ``rounds``, how many of the observed rounds are stacked (spread evenly).
     """
 
     name: ClassVar[str] = "linear_decode"
@@ -256,9 +256,9 @@ class LinearDecode:
                 return measure(client, self.rounds)
             return program.measure(client.messages.exchanges, client.candidates)
 
-        found = measured(base, base + 1)
-        louder = max(1.0, found.misfit) if found.residual_dof else 1.0
-        first = _solved(found.differences, found.total, np.full(found.rank, louder**0.5))
+        result = measured(base, base + 1)
+        raised = max(1.0, result.chi2) if result.residual_dof else 1.0
+        first = _solved(result.differences, result.total, np.full(result.rank, raised**0.5))
         # what clients round, who have other labels than these: how far from linear it is that
         # labels as far away as the answer enter
         away = np.abs(first.values) + 1e-12
@@ -267,10 +267,10 @@ class LinearDecode:
         bent = same - away[:, None] * each
         if np.abs(bent).max(initial=0.0) > 1e-3 * np.abs(same).max(initial=0.0):
             raise ChooseAnotherAttack(f"what was sent is not linear in {label!r}")
-        solved = _solved(each, again.total, np.sqrt(louder + np.square(bent).sum(axis=0)))
+        solved = _solved(each, again.total, np.sqrt(raised + np.square(bent).sum(axis=0)))
         if solved.tau == 0.0:
             raise ChooseAnotherAttack(
-                "what was sent is no larger than the rounding on the wire: nothing to decode"
+                "what was sent is no larger than the rounding of the messages: nothing to decode"
             )
         values = base + solved.values
         return LabelValues(
@@ -280,8 +280,8 @@ class LinearDecode:
                 "identified": int(solved.identified.sum()),
                 "records": size,
                 "prior_sd": solved.tau,
-                "rank": found.rank,
-                "misfit": found.misfit,
+                "rank": result.rank,
+                "reduced_chi2": result.chi2,
             },
         )
 
@@ -293,8 +293,8 @@ def _predicted(view: View, known: Records) -> Array:
     if not isinstance(program, Recipe):
         return np.ones(len(known))
     inputs = encode(program.encoding, known)
-    said = network(program).predict(messages.sent[0].astype(np.float64), inputs)[:, 0]
-    return program.target.decode_values(np.asarray(said, dtype=np.float64))
+    outputs = network(program).predict(messages.sent[0].astype(np.float64), inputs)[:, 0]
+    return program.target.decode_values(np.asarray(outputs, dtype=np.float64))
 
 
 def _solved(each: Array, total: Array, noise: Array) -> Residuals:

@@ -49,20 +49,20 @@ class Structured:
         link, program = view.know(Messages), view.know(ClientProgram).program
         if not isinstance(program, Recipe):
             return own_model(program, link)
-        found = decode(link, program, int(rng.integers(2**31)))
+        result = decode(link, program, int(rng.integers(2**31)))
         diagnostics: dict[str, float | int | str] = {
-            "identified": found.identified,
-            "parameters": len(found.estimate),
-            "misfit": found.misfit,
-            "noise_sd": found.noise_sd,
-            "trusted": found.trusted,
+            "identified": result.identified,
+            "parameters": len(result.estimate),
+            "reduced_chi2": result.chi2,
+            "noise_sd": result.noise_sd,
+            "trusted": result.trusted,
         }
-        if found.trusted == 0.0:
+        if result.trusted == 0.0:
             diagnostics["flag"] = (
-                f"{len(link)} rounds say nothing clear of {len(found.estimate)} parameters beyond "
+                f"{len(link)} rounds say nothing clear of {len(result.estimate)} parameters beyond "
                 "the last returned model: this is the last returned model"
             )
-        return LocalModel(found.estimate, found.estimate_sd, found.identified, diagnostics)
+        return LocalModel(result.estimate, result.estimate_sd, result.identified, diagnostics)
 
 
 def own_model(program: Program, observed: Messages) -> OwnModel:

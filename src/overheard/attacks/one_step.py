@@ -16,7 +16,7 @@ nothing. `measure` writes that as a `Measurement` in the cheapest form that serv
 
 `decode_one_step` solves it: one round first, more only while the answer is not proven. Clipping
 multiplies a whole update by one unknown number a round; it is estimated from the update and taken
-out, and so is the size of noise that nobody announced. Where either was estimated the equations
+out, and so is the size of undeclared noise. Where either was estimated the equations
 are no longer exact, and the answer is calibrated on simulated clients; where they are exact the
 posterior is already what it says.
 """
@@ -24,7 +24,6 @@ posterior is already what it says.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,12 +37,12 @@ from overheard.attacks.client import (
     rounding,
     spread,
 )
-from overheard.decoding.calibration import judged
+from overheard.decoding.calibration import OVERCONFIDENT, beliefs, calibrate, fits_as_well
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import Posterior, fits, max_entropy
 from overheard.decoding.measurement import (
+    LEAST_DOF,
     NUMBERS,
-    SPARE,
     UNKNOWNS,
     Measurement,
     from_differences,
@@ -77,7 +76,7 @@ PROVEN = ("counts", "linear_solve", "enumeration")
 class OneStepOptions:
     """Settings of the decoding of one step.
 
-    rounds: of the rounds heard, how many are used at most (spread evenly); of models without
+    rounds: of the observed rounds, how many are used at most (spread evenly); of models without
         hidden layers all are.
     fitting: mean square of what an answer leaves, in units of rounding, up to which it fits: what a
         wrong description leaves is orders of magnitude more.
@@ -108,7 +107,7 @@ def is_one_step(client: Client) -> bool:
     link, recipe, net = client.messages, client.recipe, network(client.recipe)
     if has_moments(client) or not one_step(link, recipe):
         return has_moments(client)
-    alone = not (net.chance or net.mixes)
+    alone = not (net.random or net.mixes)
     return net.factored or (alone and not too_long(recipe, link.sent[0], client.encoded))
 
 
@@ -122,26 +121,24 @@ def decode_one_step(
     compressed = has_moments(client) or is_single_layer(client)
     for rounds in (1, options.rounds) if observed > 1 and not compressed else (options.rounds,):
         quick = None if compressed else _proven(client, rounds, options)
-        found = quick or _decoded(client, rounds, options)
-        if quick or found.posterior.method in PROVEN:
+        result = quick or _decoded(client, rounds, options)
+        if quick or result.posterior.method in PROVEN:
             break
-    posterior, notes = found.posterior, {**found.notes, "misfit": found.misfit}
+    posterior, notes = result.posterior, {**result.notes, "reduced_chi2": result.chi2}
     if not compressed:
         notes["rounds_used"] = min(rounds, observed)
-    fits, flag = found.misfit <= options.fitting, posterior.flag
+    fits, flag = result.chi2 <= options.fitting, posterior.flag
     # notes: scale or noise was estimated
-    if found.notes and not (compressed and observed > options.rounds):
-        play = partial(simulated, found.client.only(spread(observed, rounds)), rng)
-
-        def attempt(link: Messages) -> tuple[Array, float]:
-            one = _decoded(found.client.hearing(link), rounds, options)
-            return one.posterior.probabilities, one.misfit
-
-        tried = judged(play, attempt, posterior.probabilities, client.prior)
-        believed = tried.calibration.applied(posterior.probabilities)
-        posterior = replace(posterior, probabilities=believed)
-        notes |= tried.calibration.notes
-        flag, fits = tried.flag, tried.fits(found.misfit, options.fitting)
+    if result.notes and not (compressed and observed > options.rounds):
+        some = result.client.only(spread(observed, rounds))
+        made = [simulated(some, rng, one) for one in beliefs(posterior.probabilities, client.prior)]
+        tried = [_decoded(some.with_messages(link), rounds, options) for link, _ in made]
+        answers = [one.posterior.probabilities for one in tried]
+        worth = calibrate(answers, [secret for _, secret in made], client.prior)
+        posterior = replace(posterior, probabilities=worth.applied(posterior.probabilities))
+        notes |= worth.notes
+        flag = OVERCONFIDENT if worth.overconfident else ""
+        fits = fits_as_well(result.chi2, [one.chi2 for one in tried], options.fitting)
     notes["fit"] = "good" if fits else "poor"
     return replace(posterior, flag=flag if fits else POOR_FIT, notes=notes)
 
@@ -160,43 +157,43 @@ def simulated(
     return replace(link, returned=made), chosen[0]
 
 
-class Found(NamedTuple):
+class OneStep(NamedTuple):
     """The client with noise that was found; an answer; the mean square of what no candidates
     explain, or of what the answer leaves, in units of the noise; what is to be said of scale and
     noise."""
 
     client: Client
     posterior: Posterior
-    misfit: float
+    chi2: float
     notes: dict[str, float | int | str]
 
 
-def _decoded(client: Client, rounds: int, options: OneStepOptions) -> Found:
+def _decoded(client: Client, rounds: int, options: OneStepOptions) -> OneStep:
     """The answer from so many rounds, scale and noise of the updates taken out."""
-    link, announced = client.messages, client.may_be_clipped
+    link, declared = client.messages, client.may_be_clipped
     notes: dict[str, float | int | str] = {}
     measured = measure(client, rounds)
-    # noise that nobody told of must not stand for members that the pool lacks
+    # undeclared noise must not stand for members that the pool lacks
     everybody = bool(client.candidates.present.all()) and not link.sparse
     single = one_step(link, client.recipe) and client.candidates.unknowns <= UNKNOWNS
-    if everybody and single and (announced or _strange(measured, options)):
+    if everybody and single and (declared or _strange(measured, options)):
         unscaled, scale = _unscaled(client, options)
-        scaled = announced or unscaled.misfit < options.halved * measured.misfit
+        scaled = declared or unscaled.chi2 < options.halved * measured.chi2
         measured = unscaled if scaled else measured
         if _strange(measured, options):
-            noise = float(np.sqrt(measured.misfit / np.mean(rounding(link) ** -2)))
-            client = client.hearing(replace(link, noise_sd=noise))
+            noise = float(np.sqrt(measured.chi2 / np.mean(rounding(link) ** -2)))
+            client = client.with_messages(replace(link, noise_sd=noise))
             notes["noise_found"] = noise
             unscaled, scale = _unscaled(client, options)
             measured = unscaled if scaled else measure(client, rounds)
         if scaled:
             notes["scale"] = scale
     posterior = _solved(client, measured)
-    left = max(posterior.chi2_per_equation, measured.misfit if measured.residual_dof else 0.0)
-    return Found(client, posterior, left, notes)
+    chi2 = max(posterior.chi2_per_equation, measured.chi2 if measured.residual_dof else 0.0)
+    return OneStep(client, posterior, chi2, notes)
 
 
-def _proven(client: Client, rounds: int, options: OneStepOptions) -> Found | None:
+def _proven(client: Client, rounds: int, options: OneStepOptions) -> OneStep | None:
     """The answer of inner products alone, if it leaves no doubt and explains every number that was
     observed; None where it cannot, or where scales are to be found first."""
     recipe, candidates = client.recipe, client.encoded
@@ -205,11 +202,12 @@ def _proven(client: Client, rounds: int, options: OneStepOptions) -> Found | Non
     if short or client.messages.sparse or client.may_be_clipped:
         return None
     loudest = noise.max(axis=1, keepdims=True) * np.sqrt(options.louder)
-    enough = options.equations * client.candidates.unknowns // len(thetas)
-    # where layers are dense a part of the equations in float32 comes first
-    for few in (enough, 0) if network(recipe).factored else (0,):
+    enough = options.equations * client.candidates.unknowns
+    # where layers are dense, and equations many, a part of them in float32 comes first
+    many = network(recipe).factored and 2 * thetas.size > enough
+    for few in (enough // len(thetas), 0) if many else (0,):
         products = inner_products(recipe, thetas, updates, loudest, candidates, few=few)
-        solved = solve_gram(products.gram, products.told, client.ties, client.prior, products.unit)
+        solved = solve_gram(products.gram, products.cross, client.ties, client.prior, products.unit)
         if solved is None:
             continue
         posterior, shares = solved
@@ -220,14 +218,14 @@ def _proven(client: Client, rounds: int, options: OneStepOptions) -> Found | Non
             missing = candidates.members - shares[:, candidates.present].sum()
             chi2 += float(missing / options.count_sd) ** 2
         if fits(chi2, products.equations):
-            left = chi2 / products.equations
-            return Found(client, replace(posterior, chi2_per_equation=left), left, {})
+            chi2 = chi2 / products.equations
+            return OneStep(client, replace(posterior, chi2_per_equation=chi2), chi2, {})
     return None
 
 
 def _strange(measurement: Measurement, options: OneStepOptions) -> bool:
     """Is there more that no candidates explain than rounding and the noise that is known?"""
-    return measurement.residual_dof >= SPARE and measurement.misfit > options.fitting
+    return measurement.residual_dof >= LEAST_DOF and measurement.chi2 > options.fitting
 
 
 def _solved(client: Client, measurement: Measurement) -> Posterior:
@@ -282,7 +280,7 @@ class _At(NamedTuple):
 
     base: GradientRows
     others: list[Differences]
-    left: Array
+    residual: Array
 
 
 def _at(
@@ -322,11 +320,11 @@ def _rows(
     """Every coordinate an equation with its own noise; ``sent`` (T, P): only these."""
     differences, residual, sds = [], [], []
     for number, (theta, update) in enumerate(zip(thetas, updates, strict=True)):
-        kept = slice(None) if sent is None else np.flatnonzero(sent[number])
+        used = slice(None) if sent is None else np.flatnonzero(sent[number])
         at = _at(recipe, theta, candidates, update)
-        differences.append(np.stack([o.explicit()[..., kept] for o in at.others], axis=1))
-        residual.append(at.left[kept])
-        sds.append(noise[number][kept])
+        differences.append(np.stack([o.explicit()[..., used] for o in at.others], axis=1))
+        residual.append(at.residual[used])
+        sds.append(noise[number][used])
     if not candidates.present[0]:
         differences.append(np.ones((*differences[0].shape[:2], 1)))
         residual.append(np.array([float(candidates.members)]))
@@ -342,18 +340,18 @@ class Products(NamedTuple):
     the number of equations."""
 
     gram: Array
-    told: Array
+    cross: Array
     energy: float
     equations: int
     unit: float = 1.0
 
     def measurement(self) -> Measurement:
         """Their measurement, and what the differences cannot explain."""
-        made = from_gram(self.gram, self.told)
+        made = from_gram(self.gram, self.cross)
         # a difference of sums, so never quite negative
-        left_over = max(self.energy - float(made.total @ made.total), 0.0)
-        spare = self.equations - made.rank
-        return replace(made, residual_dof=spare, residual_ss=left_over) if spare > 0 else made
+        squares = max(self.energy - float(made.total @ made.total), 0.0)
+        dof = self.equations - made.rank
+        return replace(made, residual_dof=dof, residual_ss=squares) if dof > 0 else made
 
 
 def inner_products(
@@ -379,18 +377,18 @@ def inner_products(
     # record-major: the K - 1 differences of a record stand side by side
     shape, dtype = (people, values - 1), np.float32 if few else np.float64
     gram = np.full(shape * 2, counted * DEFAULT.count_sd**-2 / unit, dtype)
-    told = np.full(shape, number_of / DEFAULT.count_sd / unit)
+    cross = np.full(shape, number_of / DEFAULT.count_sd / unit)
     energy = number_of**2
     counts = [None] * len(thetas) if weights is None else weights
     for theta, update, precision, count in zip(thetas, updates, precisions, counts, strict=True):
         at = _at(recipe, theta, candidates, update, count)
-        energy += float(precision * (at.left @ at.left))
-        blocks = at.base.blocks(at.left)
+        energy += float(precision * (at.residual @ at.residual))
+        blocks = at.base.blocks(at.residual)
         used, same = few_of(at.others, blocks, few) if few else (at.others, blocks)
         for a, one in enumerate(used):
-            told[:, a] += precision / unit * one.project(same)
+            cross[:, a] += precision / unit * one.project(same)
         add_products(used, precision / unit, gram)
-    return Products(gram, told, energy, thetas.size + counted, unit)
+    return Products(gram, cross, energy, thetas.size + counted, unit)
 
 
 def is_single_layer(client: Client) -> bool:
@@ -464,7 +462,7 @@ def _moments(client: Client, rounds: int) -> Measurement:
         within[:, place] = np.square(np.asarray(client.candidates.spread) / scale)
     phi = statistics(public, candidates.labels[0])
     used = spread(len(link), rounds)
-    # the solver's own float64 arithmetic, which matters where the wire is as precise
+    # the solver's own float64 arithmetic, which matters where messages are as precise
     solver = 64 * np.finfo(np.float64).eps * np.abs(link.sent[used]).max()
     rate, epochs = rate_of(link, recipe), 1 if link.gradients else recipe.epochs
     moments = moments_of_secret(
@@ -495,7 +493,7 @@ def _unscaled(client: Client, options: OneStepOptions) -> tuple[Measurement, flo
     sent, and the median of these numbers (decoders.md section 3.2).
 
     What no candidates explain is quadratic in that number: three trials tell its minimum. Where
-    candidates explain everything, and a norm was announced, secret and number are found in turn.
+    candidates explain everything, and a norm is declared, secret and number are found in turn.
     """
     client = client.only(spread(len(client.messages), options.scaled_rounds))
     lengths, rounds = _lengths(client, client.prior), range(len(client.messages))
@@ -503,15 +501,15 @@ def _unscaled(client: Client, options: OneStepOptions) -> tuple[Measurement, flo
     for row in rounds:
         one, tried = client.only(np.array([row])), np.array([0.5, 1.0, 2.0]) * lengths[row]
         parts = [network_measurement(one, 1, scale[None]) for scale in tried]
-        few[row] = client.may_be_clipped and parts[0].residual_dof < SPARE
-        if parts[0].residual_dof >= SPARE:
+        few[row] = client.may_be_clipped and parts[0].residual_dof < LEAST_DOF
+        if parts[0].residual_dof >= LEAST_DOF:
             square, slope, _ = np.polyfit(tried, [part.residual_ss for part in parts], 2)
             scales[row] = -slope / (2 * square)
     scales = np.where(scales > 0, scales, 1.0)
-    for left in reversed(range(options.passes if few.any() else 1)):
+    for more in reversed(range(options.passes if few.any() else 1)):
         scales[few] = np.minimum(lengths[few], 1.0)
         made = network_measurement(client, len(scales), scales)
-        if left:
+        if more:
             lengths = _lengths(client, _solved(client, made).probabilities)
     return made, float(np.median(scales))
 
@@ -551,18 +549,21 @@ def _first_layer(client: Client) -> Posterior:
     equations are used (decoders.md section 4: 20,000 records, 1.5 million parameters)."""
     recipe, candidates = client.recipe, client.encoded
     (theta,), (update,), (noise,) = _observed(client, 1)
-    at = _at(recipe, theta, candidates, update)
-    first = at.base.layers[0]
+    base, *others = (
+        GradientRows(client_rows(recipe, theta, x, y).layers[:1])
+        for x, y in zip(candidates.inputs, candidates.labels, strict=True)
+    )
+    first = base.layers[0]
     assert isinstance(first, Outer)
-    residual: Array = first.block(at.left[: first.width]).astype(np.float64)
+    residual: Array = first.block(update[: first.width] - base.total()).astype(np.float64)
     sd = float(np.sqrt(np.mean(noise[: first.width] ** 2)))
     features, biases = [], np.arange(recipe.model.inputs, residual.shape[1])
-    for one in at.others:
-        layer: Any = one.layers[0]  # a dense one
+    for one in others:
+        layer: Any = one.since(base).layers[0]
         parts = [Part(part.errors, part.inputs, own) for part, own in layer.parts]
         ones = np.ones((candidates.records, len(biases)))
         features.append((*parts, Part(parts[0].errors, ones, biases)))
     operator = OuterProducts(features, (residual.shape[0], residual.shape[1]))
-    found = decode_matrix_free(operator, residual, sd, client.ties)
-    found.notes.update(proven=str(found.converged), iterations=found.iterations)
-    return found if found.converged else replace(found, flag=UNSOLVED)
+    result = decode_matrix_free(operator, residual, sd, client.ties)
+    result.notes.update(proven=str(result.converged), iterations=result.iterations)
+    return result if result.converged else replace(result, flag=UNSOLVED)

@@ -31,7 +31,7 @@ from overheard.programs.training import batch_order, local_training
 from overheard.transcript.knowledge import BatchOrder
 
 Array = NDArray[np.float64]
-Wire = NDArray[np.floating[Any]]
+Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
 
 WELL_KNOWN = (
@@ -50,19 +50,19 @@ class OrderOptions:
     """Settings of the search for the seed of the order.
 
     clients: simulated clients, whose orders are known.
-    widths, kept: coordinates that are predicted, more of them for fewer orders; and how many orders
-        go on.
+    widths, survivors: coordinates that are predicted, more of them for fewer orders; and how many
+        orders go on.
     stands_out: by how many standard deviations of random orders' fit an order must fit better than
         the eighth best to be decoded: the best of many wrong ones does by about .6.
     decoded: orders that are decoded at most, the best: the right one is among the first.
-    parts: stretches of training in which a record's gradient is taken as constant.
+    parts: segments of training in which a record's gradient is taken as constant.
     clear: variance by the order, relative to the rest, beyond which no coordinate is preferred.
     own: of the covariance of what predictions miss, how much is taken as uncorrelated.
     """
 
     clients: int = 64
     widths: tuple[int, ...] = (64, 256, 1024)
-    kept: tuple[int, ...] = (2000, 100, 8)
+    survivors: tuple[int, ...] = (2000, 100, 8)
     stands_out: float = 1.5
     decoded: int = 2
     parts: int = 8
@@ -126,7 +126,7 @@ class Screen:
         self.missed = missed[:, clear] - self.centre
 
     def _tables(self, path: Sequence[Array]) -> NDArray[np.float32]:
-        """Expected gradients (epochs, stretches, n, coordinates) on the mean path."""
+        """Expected gradients (epochs, segments, n, coordinates) on the mean path."""
         net, c, each = network(self.recipe), self.candidates, len(self.sizes)
         made = np.zeros(
             (self.recipe.epochs, len(self.pieces), len(self.prior), len(self.which)), np.float32
@@ -163,8 +163,8 @@ class Screen:
         part = slice(width)
         own, missed = self.options.own, self.missed[:, part]
         white = whitening(missed / np.sqrt(len(missed) - 1), self.sd[part], own)
-        left = self.returned[self.which[part]] - self.predicted(some, part) - self.centre[part]
-        return np.asarray(np.log1p(white(left) ** 2 / (4 * own)).mean(axis=1))
+        residual = self.returned[self.which[part]] - self.predicted(some, part) - self.centre[part]
+        return np.asarray(np.log1p(white(residual) ** 2 / (4 * own)).mean(axis=1))
 
 
 def orders_of(some: Sequence[Tried], place: Place) -> Indices:
@@ -186,11 +186,11 @@ def guessed(
     every = [(c, seed) for c in sources.values() for seed in order.seeds]
     screen = Screen(client, rng)
     for tried in ranked(screen, every, place, rng)[: screen.options.decoded]:
-        found = Replay(client, orders_of([tried], place)[0], GUESSED).answer()
-        if found is not None:
-            said = f"seed {tried[1]}: {SOURCES[tried[0].source].words}"
-            notes = {**found.notes, "order_guessed": said, "seeds_tried": len(every)}
-            return replace(found, notes=notes)
+        result = Replay(client, orders_of([tried], place)[0], GUESSED).answer()
+        if result is not None:
+            seed_words = f"seed {tried[1]}: {SOURCES[tried[0].source].words}"
+            notes = {**result.notes, "order_guessed": seed_words, "seeds_tried": len(every)}
+            return replace(result, notes=notes)
     return None
 
 
@@ -200,14 +200,14 @@ def ranked(
     """The orders that explain the message far better than others do, the best first."""
     options, chunk = screen.options, max(1, _AT_ONCE // (place.records * place.epochs))
     some = list(every)
-    for width, kept in zip(options.widths, options.kept, strict=True):
+    for width, survivors in zip(options.widths, options.survivors, strict=True):
         parts = [some[start : start + chunk] for start in range(0, len(some), chunk)]
         scores = np.concatenate([screen.scores(orders_of(p, place), width) for p in parts])
-        best = np.argsort(scores, kind="stable")[:kept]
+        best = np.argsort(scores, kind="stable")[:survivors]
         some, scores = [some[i] for i in best], scores[best]
     n, times = place.records, options.clients * place.epochs
     random = batch_order(np.full(times, n), n, rng).reshape(options.clients, place.epochs, n)
     wrong = screen.scores(random, options.widths[-1])
-    eighth = np.sort(np.append(scores, wrong))[options.kept[-1] - 1]
+    eighth = np.sort(np.append(scores, wrong))[options.survivors[-1] - 1]
     stands_out = scores < eighth - options.stands_out * wrong.std(ddof=1)
     return [tried for tried, far in zip(some, stands_out, strict=True) if far]

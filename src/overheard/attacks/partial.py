@@ -182,19 +182,19 @@ def _blocks(link: Messages, recipe: Recipe, imagine: Imagined, records: int) -> 
     chances = imagine.chances
     for number, layer in enumerate(rows[0].layers):
         same: list[Any] = [r.layers[number] for r in rows]
-        heard_of = [np.asarray(t[number], np.float64) for t in targets]
+        updates = [np.asarray(t[number], np.float64) for t in targets]
         if not isinstance(layer, Outer):
             written = [of.explicit().astype(np.float64) for of in same]
             variance = _shrunk(chances @ written[0] ** 2, len(written[0]))
             spread = records * variance + rounded
-            yield from _rounds(written, heard_of, spread, rounded, records * chances)
+            yield from _rounds(written, updates, spread, rounded, records * chances)
             continue
         a = [_fed(of) for of in same]
         delta = [of.errors.astype(np.float64) for of in same]
         of_a, turn_a = _moments(a[0], chances)
         of_delta, turn_delta = _moments(delta[0], chances)
         a, delta = [one @ turn_a for one in a], [one @ turn_delta for one in delta]
-        turned = [turn_delta.T @ target @ turn_a for target in heard_of]
+        turned = [turn_delta.T @ target @ turn_a for target in updates]
         spread = records * np.outer(of_delta, of_a) + rounded
         units = max(1, BLOCK // a[0].size)
         for start in range(0, len(of_delta), units):
@@ -227,8 +227,8 @@ def _rounds(
 
 def _moments(v: Array, chances: Array) -> tuple[Array, Array]:
     """Eigenvalues and eigenvectors of the second moments of v (N, d)."""
-    found, vectors = np.linalg.eigh((v * chances[:, None]).T @ v)
-    return _shrunk(np.maximum(found, 0.0), len(v)), vectors
+    result, vectors = np.linalg.eigh((v * chances[:, None]).T @ v)
+    return _shrunk(np.maximum(result, 0.0), len(v)), vectors
 
 
 def _shrunk(variances: Array, records: int) -> Array:
@@ -327,7 +327,7 @@ def imagined(
         listed.append(
             (theirs, recipe.target.encode_values(auxiliary.labels[who]), unknown / (3 * pool))
         )
-    chances = [np.broadcast_to(chance, y.shape).ravel() for _, y, chance in listed]
+    chances = [np.broadcast_to(share, y.shape).ravel() for _, y, share in listed]
     return Imagined(
         np.concatenate([x.reshape(-1, x.shape[-1]) for x, _, _ in listed]),
         np.concatenate([y.ravel() for _, y, _ in listed]),
@@ -383,7 +383,7 @@ def _completed(
                 donors = auxiliary.records.take(picked)
                 whole = Records({**records.columns, **{name: donors[name] for name in lacking}})
                 made.append(encode(recipe.encoding, whole, setting))
-                said = auxiliary.labels[picked] if labels is None else labels
-                targets.append(recipe.target.encode_values(said))
+                labelled = auxiliary.labels[picked] if labels is None else labels
+                targets.append(recipe.target.encode_values(labelled))
     shape = (len(domain.settings), sum(options.parts), len(records))
     return np.reshape(made, (*shape, -1)), np.reshape(targets, shape)

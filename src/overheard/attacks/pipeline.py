@@ -63,20 +63,20 @@ def decode(
     if client.candidates.spread and not (network and has_moments(client)):
         raise ChooseAnotherAttack("it is a number; those are decoded for linear least squares only")
     if not network:
-        found = _decode_releases(client)
+        result = _decode_releases(client)
     elif is_one_step(client):
-        found = decode_one_step(client, rng, one_step)
+        result = decode_one_step(client, rng, one_step)
     else:
-        found = decode_training(client, rng, training)
-        found = replace(found, probabilities=group_means(found.probabilities, client.ties))
+        result = decode_training(client, rng, training)
+        result = replace(result, probabilities=group_means(result.probabilities, client.ties))
     # what must not be relied on may be worth nothing: as likely as not it is the prior that holds
-    own = found.probabilities
-    return replace(found, probabilities=(own + client.prior) / 2 if found.flag else own)
+    own = result.probabilities
+    return replace(result, probabilities=(own + client.prior) / 2 if result.flag else own)
 
 
 def _decode_releases(client: Client, options: ReleaseOptions = RELEASES) -> Posterior:
-    """Probabilities of each record's candidates. Notes: ``misfit``, the mean square of what no
-    candidate explains, and, of sums over few records each, ``proven``: the records with one
+    """Probabilities of each record's candidates. Notes: ``reduced_chi2``, the mean square of what
+    no candidate explains, and, of sums over few records each, ``proven``: the records with one
     possible value."""
     program, observed = client.program, client.messages.exchanges
     assert isinstance(program, Program)
@@ -84,14 +84,14 @@ def _decode_releases(client: Client, options: ReleaseOptions = RELEASES) -> Post
     equations = program.equations(observed, client.candidates)
     notes: dict[str, float | int | str]
     if equations is not None:
-        found = decode_subset_sums(equations, shared)
-        posterior, misfit = found.posterior, found.misfit
-        notes = {"misfit": misfit, "proven": int(found.proven.sum())}
+        result = decode_subset_sums(equations, shared)
+        posterior, chi2 = result.posterior, result.chi2
+        notes = {"reduced_chi2": chi2, "proven": int(result.proven.sum())}
     else:
         measurement = program.measure(observed, client.candidates)
-        posterior, misfit = decode_tied(measurement, client.ties, shared), measurement.misfit
-        notes = {"misfit": misfit}
-    flag = posterior.flag or (POOR_FIT if misfit > options.fitting else "")
+        posterior, chi2 = decode_tied(measurement, client.ties, shared), measurement.chi2
+        notes = {"reduced_chi2": chi2}
+    flag = posterior.flag or (POOR_FIT if chi2 > options.fitting else "")
     # what a group of indistinguishable records says beyond its prior, said of each one's own prior
     own = client.prior * (posterior.probabilities / np.maximum(shared, 1e-300))
     own /= np.maximum(own.sum(axis=1, keepdims=True), 1e-300)

@@ -71,7 +71,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Adversary:
-    """What somebody who hears sums works with.
+    """What somebody who observes sums works with.
 
     ``targets``: the records whose holders are looked for, one each; nobody's for ``behaviour``.
     """
@@ -117,10 +117,10 @@ def adversary_of(view: View, least_auxiliary: int = 50) -> Adversary:
     updates look like."""
     recipe, sums = view.know(ClientProgram).plain_recipe, view.know(Sums)
     sums.require(2, "telling clients apart by sums")  # one sum tells nobody apart
-    told = sums.participation
-    if (told == told[0]).all():
+    took = sums.participation
+    if (took == took[0]).all():
         raise ChooseAnotherAttack(
-            f"the same {int(told[0].sum())} of {len(sums.clients)} clients took part in every "
+            f"the same {int(took[0].sum())} of {len(sums.clients)} clients took part in every "
             "round, so that their sums do not tell them apart; sample participants (participation)"
         )
     mine = known_records(recipe, view.know(AuxiliaryData))
@@ -143,10 +143,10 @@ def adversary_of(view: View, least_auxiliary: int = 50) -> Adversary:
     return Adversary(recipe, mine, shard, len(sums.clients), targets, behaviour)
 
 
-def known_records(recipe: Recipe, told: AuxiliaryData | TargetRecord) -> Known:
-    """Records as the model sees them, in the precision of the wire."""
-    inputs = encode(recipe.encoding, told.records).astype(recipe.wire)
-    return Known(inputs, recipe.target.encode_values(told.labels))
+def known_records(recipe: Recipe, known: AuxiliaryData | TargetRecord) -> Known:
+    """Records as the model sees them, in the precision of the messages."""
+    inputs = encode(recipe.encoding, known.records).astype(recipe.precision)
+    return Known(inputs, recipe.target.encode_values(known.labels))
 
 
 def attendance(participation: Array) -> dict[str, int]:
@@ -210,7 +210,7 @@ def outputs(
     others = adversary.auxiliary.take(held_out)
     parts = [adversary.auxiliary.take(rows) for rows in np.array_split(rest, options.blocks)]
     targets, (total, squares) = adversary.targets, adversary.weights
-    masks = options.masks if network(adversary.recipe).chance else 1
+    masks = options.masks if network(adversary.recipe).random else 1
     repeated = targets and targets.take(np.repeat(np.arange(len(targets)), masks))
     blocks: dict[int, client_sets.Block] = {}
     filters: Array | None = None

@@ -32,7 +32,7 @@ from overheard.programs.rules import is_linear
 Array = NDArray[np.float64]
 Choice = NDArray[np.int64]
 Single = NDArray[np.float32]
-Wire = NDArray[np.floating[Any]]
+Floats = NDArray[np.floating[Any]]
 
 _SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
 
@@ -45,9 +45,9 @@ class ReplayOptions:
     fewest, most, watched: clients drawn from a belief: at first, at most, and those along whose
         paths columns are made.
     stale: passes that lower nothing before it is given up: every other one does, until the end.
-    kept: of a belief, in the next: passes that jump are surer than they are right.
+    inertia: share of a belief in the next: passes that jump are overconfident.
     differ, furthest: records in which clients drawn from a belief differ from the likeliest, at
-        least, and what share that may be: whoever is sure of what is wrong stays so; of more
+        least, and what share that may be: a wrong belief that is certain stays so; of more
         variance than that a record is in doubt.
     own: of the covariance of what columns miss, how much is taken as uncorrelated.
     strays: of the median variance of what columns miss, the least that a coordinate has.
@@ -73,7 +73,7 @@ class ReplayOptions:
     most: int = 128
     watched: int = 4
     stale: int = 8
-    kept: float = 0.25
+    inertia: float = 0.25
     differ: float = 8.0
     furthest: float = 1 / 20
     own: float = 0.3
@@ -109,7 +109,7 @@ class Replay:
         kind = Mixing if network(recipe).mixes else Trajectory
         self.at = kind(recipe, link.sent[0], self.candidates, order)
         self.straight = is_linear(recipe)
-        self.ties = _told_apart(client.ties, self.at.batches)
+        self.ties = _separated(client.ties, self.at.batches)
         several = np.flatnonzero(np.bincount(self.ties) > 1)
         self.alike = [np.flatnonzero(self.ties == group) for group in several]
         self.rng = np.random.default_rng(0)
@@ -126,27 +126,27 @@ class Replay:
         belief, clients, stale, few = self.prior, self.options.fewest, 0, False
         best, least = self._hard(belief), np.inf
         while stale < self.options.stale:
-            found = self._solved(*self._measured(belief, clients))  # one robust Gauss-Newton step
-            tried = self._hard(found)[None]
-            sure = _doubted(found) < self.options.doubted and stale > 0
-            if sure:
+            result = self._solved(*self._measured(belief, clients))  # one robust Gauss-Newton step
+            tried = self._hard(result)[None]
+            settled = _doubted(result) < self.options.doubted and stale > 0
+            if settled:
                 tried = np.append(tried, self._changed(best), axis=0)
-            elif 0 < self._left(tried)[0] < self.options.near:
+            elif 0 < self._cost(tried)[0] < self.options.near:
                 tried = np.append(tried, self._descended(tried[0])[None], axis=0)
-            every = self._left(tried)
-            left = float(every.min())
-            if left < least:
-                best, least, stale = tried[int(every.argmin())], left, 0
+            every = self._cost(tried)
+            cost = float(every.min())
+            if cost < least:
+                best, least, stale = tried[int(every.argmin())], cost, 0
                 if self._done(best, least):
                     break
             else:
                 clients, stale = self.options.most, stale + 1
-                if left > least + self.options.near:
+                if cost > least + self.options.near:
                     continue
-            kept = self.options.kept * belief + (1 - self.options.kept) * found
+            mixed = self.options.inertia * belief + (1 - self.options.inertia) * result
             # by turns: either way alone may stay where it is
-            few = sure and not few
-            belief = found if few else _opened(kept, _doubted(found) / 2, self.options)
+            few = settled and not few
+            belief = result if few else _opened(mixed, _doubted(result) / 2, self.options)
         return self._proven(best)
 
     def _descended(self, choice: Choice) -> Choice:
@@ -156,14 +156,14 @@ class Replay:
 
     def _changed(self, choice: Choice) -> Choice:
         """The answers (S, n) with one record otherwise: by the line at it, those whose direction
-        goes best with what this answer leaves, since of people nearly alike a solve is as sure as
-        of anybody."""
-        columns, left, _ = self._on_line(choice)
+        goes best with what this answer leaves, since of people nearly alike a solve is as certain
+        as of anybody."""
+        columns, residual, _ = self._on_line(choice)
         record, other, does = self._changes(choice, columns)
         present = self.candidates.present
         keeps = present[other] == present[choice[record]]  # as many members
         record, other, does = record[keeps], other[keeps], does[keeps]
-        worth = (does @ left) / np.sqrt(np.einsum("cr,cr->c", does, does) + 1e-30)
+        worth = (does @ residual) / np.sqrt(np.einsum("cr,cr->c", does, does) + 1e-30)
         best = np.argsort(-worth, kind="stable")[: self.options.tried]
         answers = np.repeat(choice[None], len(best), axis=0)
         answers[np.arange(len(best)), record[best]] = other[best]
@@ -173,17 +173,17 @@ class Replay:
         """As `_measured`, at an answer: rounding is the only noise, and its size is known."""
         columns = self._columns(choice[None])
         reach = np.sqrt(np.einsum("nr,nr->r", columns, columns, dtype=np.float64))
-        left = self._apart(choice[None])[0] * self.place
+        residual = self._apart(choice[None])[0] * self.place
         sd = np.maximum(self.place, reach / self.options.sharpest)
         white = columns / sd.astype(np.float32)
-        return white, (left / sd).astype(np.float32), np.eye(self.values)[choice][:, 1:].ravel()
+        return white, (residual / sd).astype(np.float32), np.eye(self.values)[choice][:, 1:].ravel()
 
-    def _done(self, choice: Choice, left: float) -> bool:
+    def _done(self, choice: Choice, cost: float) -> bool:
         """Is there nothing left, or is it rounding and no record could be otherwise?"""
-        if not left:
+        if not cost:
             return True
-        found = self._proven(choice)
-        return found is not None and not found.notes["unseen_records"]
+        result = self._proven(choice)
+        return result is not None and not result.notes["unseen_records"]
 
     def _ends(self, chosen: Choice) -> Array:
         """What clients (S, n) return, in the coordinates that are used."""
@@ -230,23 +230,24 @@ class Replay:
 
     def _solved(self, columns: Single, residual: Single, mean: Array) -> Array:
         """A Gaussian solve with the prior's moments, in which each record's own is then replaced by
-        the discrete prior (as rung 1 does it), and so are, a few times, the others' (rung 3)."""
-        gram, told = _products(columns, residual)
-        told = told + gram @ mean
+        the discrete prior, and so are, a few times, the others'."""
+        gram, cross = _products(columns, residual)
+        cross = cross + gram @ mean
         n, each = len(self.prior), np.arange(len(self.prior))
         precision, shift = moment_sites(self.prior)
-        # with equations to spare the others' discreteness adds little, and makes errors sure
+        # with more equations than needed the others' discreteness adds little, and makes errors
+        # certain
         for _ in range(self.options.sweeps if len(residual) < 2 * shift.size else 1):
             whole = gram.copy().reshape(n, self.values - 1, n, self.values - 1)
             whole[each, :, each] += precision
             inverse = _inverse(whole.reshape(gram.shape))
-            centre = (inverse @ (told + shift.ravel())).reshape(shift.shape)
+            centre = (inverse @ (cross + shift.ravel())).reshape(shift.shape)
             own = np.linalg.inv(inverse.reshape(whole.shape)[each, :, each])
             cavity = own - precision, np.einsum("nkl,nl->nk", own, centre) - shift
-            found = tilt(self.prior, *cavity)
-            sites = match(found, *cavity)
+            result = tilt(self.prior, *cavity)
+            sites = match(result, *cavity)
             precision, shift = (precision + sites[0]) / 2, (shift + sites[1]) / 2
-        return found
+        return result
 
     def _hard(self, probabilities: Array) -> Choice:
         """One candidate a record; of records alike as many of each as are expected, and as many
@@ -271,7 +272,7 @@ class Replay:
         """What replays of answers (S, n) leave where records tell, in units of the last place."""
         return np.asarray((self.returned - self._ends(chosen)) / self.place)
 
-    def _left(self, chosen: Choice) -> Array:
+    def _cost(self, chosen: Choice) -> Array:
         """How much that is (S,), a few coordinates that are far off counting little more than
         others."""
         return np.asarray(np.log1p(self._apart(chosen) ** 2).mean(axis=1))
@@ -289,8 +290,8 @@ class Replay:
     def _proven(self, choice: Choice) -> Posterior | None:
         """The answer, where its replay agrees to rounding. Records of which a change would go
         unnoticed keep the prior."""
-        left = self._apart(choice[None])[0]
-        apart = np.abs(left)
+        residual = self._apart(choice[None])[0]
+        apart = np.abs(residual)
         if not _agrees(apart, self.options):
             return None
         record, _, change = self._changes(choice, self._columns(choice[None]))
@@ -302,7 +303,7 @@ class Replay:
         least = (differ + self.options.moved * len(apart)) * far**2
         noticed = self._noticed(record, moves, np.zeros(len(apart)), least, far)
         if self.straight and not noticed.all():
-            noticed |= self._noticed(record, moves, left, 2 * self.options.unlikely, np.inf)
+            noticed |= self._noticed(record, moves, residual, 2 * self.options.unlikely, np.inf)
         seen = np.ones(len(choice), dtype=bool)
         np.logical_and.at(seen, record, noticed)
         if seen.mean() < self.options.some:
@@ -319,13 +320,13 @@ class Replay:
         return Posterior(p, 0.0, unknowns, unknowns, 0, True, "replay", "", notes)
 
     def _noticed(
-        self, record: NDArray[np.intp], change: Single, left: Array, least: float, far: float
+        self, record: NDArray[np.intp], change: Single, residual: Array, least: float, far: float
     ) -> NDArray[np.bool_]:
         """Would each change (c, R), alone or with any other, make the sum of squares of what is
         left (R,) larger by so much, no coordinate counting further than ``far``?"""
         cut = np.clip(change, -far, far)
         size = np.einsum("cr,cr->c", cut, cut)
-        alone = size - 2 * (cut @ left)
+        alone = size - 2 * (cut @ residual)
         both = 2 * (cut @ cut.T) + alone[:, None] + alone[None, :]
         alike = self.ties[record]  # swapping records alike changes nothing, and is not asked
         both[alike[:, None] == alike[None, :]] = np.inf
@@ -334,11 +335,11 @@ class Replay:
         lost = both <= least + 100 * _SINGLE * (size[:, None] + size[None, :])
         for one, two in np.argwhere(np.triu(lost, 1))[: self.options.looked_at]:
             sum_of = np.clip(change[one].astype(np.float64) + change[two], -far, far)
-            both[one, two] = both[two, one] = sum_of @ sum_of - 2 * sum_of @ left
+            both[one, two] = both[two, one] = sum_of @ sum_of - 2 * sum_of @ residual
         return np.asarray(np.minimum(alone, both.min(axis=1)) > least)
 
 
-def _told_apart(ties: NDArray[np.intp], batches: Sequence[Choice]) -> NDArray[np.intp]:
+def _separated(ties: NDArray[np.intp], batches: Sequence[Choice]) -> NDArray[np.intp]:
     """Records alike that are never in different batches: an order tells others apart."""
     for batch in batches:
         inside = np.zeros(len(ties), dtype=np.intp)

@@ -51,7 +51,7 @@ class TrainingOptions:
     fewest, most: rounds that are used, spread evenly, each of which costs as much as the first: so
         few, and if they leave the answer vague so many.
     clear: accuracy of simulated clients from which further rounds are not worth their time.
-    far_off: of the misfit allowed, from which only noise that nobody told of explains it.
+    far_off: reduced chi-square from which only undeclared noise explains it.
     clipped: updates shorter than this part of simulated clients' were scaled down.
     short: length of an update, in units of simulated clients', below which (or above one over
         which) it was scaled, or another rule made it: fewer members would explain it, but their
@@ -79,43 +79,43 @@ def decode_training(
 ) -> Posterior:
     """Probabilities of each record's candidates."""
     _refuse(client.recipe, client.encoded, options)
-    found = replayed(client)
-    if found is not None:
-        return found
+    result = replayed(client)
+    if result is not None:
+        return result
     if network(client.recipe).mixes:
         notes: dict[str, float | int | str] = {"rounds_used": 1}
         unknowns = client.candidates.unknowns
         return Posterior(client.prior, 0.0, 0, unknowns, 0, False, "prior", UNSOLVED, notes)
-    whole, (client, found) = client, _with(client, options.fewest, rng, options)
-    if not found.settled:
+    whole, (client, result) = client, _with(client, options.fewest, rng, options)
+    if not result.settled:
         proven = replayed(whole, guess=True)
         if proven is not None:
             return proven
     everybody = bool(client.candidates.present.all())
-    vague = float(found.notes["simulated_accuracy"]) < options.clear
-    if vague and not (found.flag and everybody) and len(whole.messages) > len(client.messages):
-        client, found = _with(whole, options.most, rng, options)
-    if float(found.notes["misfit"]) > options.far_off and not client.messages.noise_sd:
+    vague = float(result.notes["simulated_accuracy"]) < options.clear
+    if vague and not (result.flag and everybody) and len(whole.messages) > len(client.messages):
+        client, result = _with(whole, options.most, rng, options)
+    if float(result.notes["reduced_chi2"]) > options.far_off and not client.messages.noise_sd:
         sd = _unexplained(client, rng, options)
-        noisy = client.hearing(replace(client.messages, noise_sd=sd))
+        noisy = client.with_messages(replace(client.messages, noise_sd=sd))
         again = by_simulation(noisy, rng)
         if not again.flag:
-            found = replace(again, notes={**again.notes, "noise_found": sd})
-    if not everybody and not found.flag:
+            result = replace(again, notes={**again.notes, "noise_found": sd})
+    if not everybody and not result.flag:
         size = _lengths(client, rng, options) if not client.messages.noise_sd else np.ones(1)
         strange = size.min() < options.short or size.max() > 1 / options.short
-        if strange or "noise_found" in found.notes:
-            return replace(found, flag=POOR_FIT, notes={**found.notes, "fit": "poor"})
-    return found
+        if strange or "noise_found" in result.notes:
+            return replace(result, flag=POOR_FIT, notes={**result.notes, "fit": "poor"})
+    return result
 
 
 def _with(
     client: Client, rounds: int, rng: np.random.Generator, options: TrainingOptions
 ) -> tuple[Client, Posterior]:
-    """The client as it is heard in so many rounds, and the answer."""
+    """The client as observed in so many rounds, and the answer."""
     client = client.only(spread(len(client.messages), rounds))
     if client.may_be_clipped:
-        client = client.hearing(_unclipped(client, rng, options))
+        client = client.with_messages(_unclipped(client, rng, options))
     return client, by_simulation(client, rng)
 
 
@@ -129,8 +129,8 @@ def _ends(client: Client, rng: np.random.Generator, options: TrainingOptions) ->
 def _unexplained(client: Client, rng: np.random.Generator, options: TrainingOptions) -> float:
     """Standard deviation, on a coordinate, of what simulated clients leave of the updates: by the
     median, so that the few coordinates that the secret moves most do not count."""
-    left = client.messages.returned.astype(np.float64) - _ends(client, rng, options)
-    return float(np.median(np.abs(left)) / NORMAL_MEDIAN)
+    residual = client.messages.returned.astype(np.float64) - _ends(client, rng, options)
+    return float(np.median(np.abs(residual)) / NORMAL_MEDIAN)
 
 
 def _lengths(client: Client, rng: np.random.Generator, options: TrainingOptions) -> Array:
@@ -156,7 +156,7 @@ def replayed(client: Client, guess: bool = False) -> Posterior | None:
     batches, or mini-batches in an order that is known (``guess``: in one that can be guessed)."""
     link, recipe, candidates = client.messages, client.recipe, client.encoded
     changed = bool(client.defence.names) or recipe.private is not None
-    if network(recipe).chance or link.noise_sd or changed:
+    if network(recipe).random or link.noise_sd or changed:
         return None
     if _bytes(recipe, candidates) > MEMORY:
         return None
@@ -250,56 +250,56 @@ def by_simulation(
     if not candidates.present.all():
         ways = ways[-1:]  # absence is the state without a batch position
     fits: list[_Round] = []
-    kept: list[_Judged] = []
+    passes: list[_Judged] = []
     belief = prior
     for number in range(options.passes):
         chosen, passed = tried.linearised(belief, ways)
         # with the order as noise simulated clients know how far messages stray from a belief, and
         # those drawn from a better one are more like this one
-        fits.append(max(passed[0], key=lambda one: one.misfit / one.allowed))
-        misfit = min(one.misfit for one in fits)
+        fits.append(max(passed[0], key=lambda one: one.chi2 / one.allowed))
+        chi2 = min(one.chi2 for one in fits)
         allowed = float(np.median([one.allowed for one in fits]))  # a few clients say it each time
-        found: list[_Judged] = []
+        result: list[_Judged] = []
         for rounds in passed:
-            if not kept or rounds[0].states is kept[0].states:
-                found.append(_judged(rounds, chosen, prior, options))
-                if found[-1].settled:
+            if not passes or rounds[0].states is passes[0].states:
+                result.append(_judged(rounds, chosen, prior, options))
+                if result[-1].settled:
                     break
-        last = replace(max(found, key=lambda one: one.worth), passes=number + 1)
-        kept.append(last)
-        best = max(kept, key=lambda one: one.worth)
+        last = replace(max(result, key=lambda one: one.worth), passes=number + 1)
+        passes.append(last)
+        best = max(passes, key=lambda one: one.worth)
         unmoved = np.abs(last.probabilities - prior).mean() < options.moved
-        if (best.worth > options.settled or unmoved) and misfit <= allowed:
+        if (best.worth > options.settled or unmoved) and chi2 <= allowed:
             break
         # between what was found and the prior
         belief = (1 - options.open) * last.probabilities + options.open * prior
     flag = best.calibration.flag(best.probabilities)
-    if misfit > allowed:
+    if chi2 > allowed:
         # of full batches simulated clients know no noise, and what is not proven is not known
         flag = UNSOLVED if recipe.full_batch else POOR_FIT
     notes: dict[str, float | int | str] = {
-        "fit": "good" if misfit <= allowed else "poor",
-        "misfit": misfit,
-        "misfit_allowed": allowed,
+        "fit": "good" if chi2 <= allowed else "poor",
+        "reduced_chi2": chi2,
+        "reduced_chi2_allowed": allowed,
         **best.calibration.notes,
         "noise_ratio": best.noise,
         "rounds_used": len(client.messages),
     }
     unknowns, settled = prior.size - len(prior), best.settled and not flag
     return Posterior(
-        best.probabilities, misfit, best.rank, unknowns, best.passes, True, "direct_response",
+        best.probabilities, chi2, best.rank, unknowns, best.passes, True, "direct_response",
         flag, notes, settled,
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """One pass. misfit: what no answer explains of the message, in units of what none explains of
+    """One pass. chi2: what no answer explains of the message, in units of what none explains of
     simulated clients'."""
 
     probabilities: Array
     calibration: Calibration
-    misfit: float
+    chi2: float
     allowed: float
     noise: float
     rank: int
@@ -317,7 +317,7 @@ class _Judged:
     @property
     def settled(self) -> bool:
         """Is it as good as certain, and does the message look like simulated clients'?"""
-        return self.worth > self.options.settled and self.misfit <= self.allowed
+        return self.worth > self.options.settled and self.chi2 <= self.allowed
 
 
 @dataclass(frozen=True)
@@ -366,7 +366,7 @@ class _Tried:
         return chosen, [[_Round(one, way, self.options) for one in part] for way, part in parts]
 
 
-_Heard = tuple[Measurement, Array]
+_Observed = tuple[Measurement, Array]
 """A round's message as a measurement of the states, and its products with all columns."""
 
 
@@ -377,10 +377,10 @@ class _Round:
     def __init__(self, one: Linearised, states: States, options: SimulationOptions) -> None:
         self.one, self.states, self.options = one, states, options
         people = one.truth.shape[1]
-        kept = np.einsum("nr,nr->r", one.rows, one.rows) > options.weak**2
-        apart = one.rows[:, kept].reshape(people, len(one.rows) // people, int(kept.sum()))
-        measured = Measurement(one.points @ apart, one.totals[0, kept])
-        totals = one.totals[:, kept]
+        used = np.einsum("nr,nr->r", one.rows, one.rows) > options.weak**2
+        apart = one.rows[:, used].reshape(people, len(one.rows) // people, int(used.sum()))
+        measured = Measurement(one.points @ apart, one.totals[0, used])
+        totals = one.totals[:, used]
         known = [np.tensordot(np.eye(len(one.points))[s], measured.features, 2) for s in one.truth]
         residual = totals[1:] - np.array(known)
         noise = float(np.mean(residual**2)) if residual.size else 1.0
@@ -391,7 +391,7 @@ class _Round:
         # what lies outside of all columns' span, relative to held-out simulated clients
         outside = np.maximum(one.squares - np.einsum("br,br->b", totals, totals), 0.0)
         mean = max(float(np.mean(outside[1:])), 1e-300)
-        self.misfit = float(outside[0]) / mean
+        self.chi2 = float(outside[0]) / mean
         spreads = options.spreads
         self.allowed = max(options.strange, 1 + spreads * float(np.std(outside[1:], ddof=1)) / mean)
         if states.position[0] < 0:
@@ -400,16 +400,16 @@ class _Round:
             far = min(spreads * float(np.std(logs, ddof=1)), 700.0)
             self.allowed = max(self.allowed, float(np.exp(far)))
 
-    def message(self, number: int = 0) -> _Heard:
+    def message(self, number: int = 0) -> _Observed:
         """The message (0), or that of a simulated client that had no part in the noise's shape.
         What strays further outside of all columns' span than simulated clients' does so inside,
         too."""
         measured = replace(self.measured, total=self.totals[number])
         if number == 0 and self.states.positions > 1:
-            measured = measured.inflated(float(np.sqrt(max(self.misfit, 1.0))))
+            measured = measured.inflated(float(np.sqrt(max(self.chi2, 1.0))))
         return measured, self.one.rows @ self.one.totals[number]
 
-    def found(self, measured: Measurement, before: Array) -> Array:
+    def posterior(self, measured: Measurement, before: Array) -> Array:
         """Probabilities of the states (n, Z), given those of the candidates before (n, K)."""
         states = self.states
         points = None if states.positions == 1 else self.one.points
@@ -420,14 +420,14 @@ class _Round:
             before = np.tile(learned_share(measured, before[0]), (len(before), 1))
         return tilted(measured, states.prior(before)).probabilities
 
-    def settled(self, cross: Array, found: Array) -> tuple[Array, Array]:
+    def settled(self, cross: Array, result: Array) -> tuple[Array, Array]:
         """Inner products of what the candidates do, and with the message (whose products with all
         columns are ``cross``), the positions being as found (n, Z) and their doubt being noise.
 
         Given its candidate a record adds the mean of its states; the deviations are columns of the
         noise's covariance (Woodbury).
         """
-        means, roots = self.states.given(found, self.one.points)
+        means, roots = self.states.given(result, self.one.points)
         n, free, _ = means.shape
         products = self.one.rows @ self.one.rows.T
         apart = means[:, :, 1:] - means[:, :, :1]
@@ -449,20 +449,20 @@ class _Round:
 
 
 def _decoded(
-    rounds: list[_Round], messages: list[_Heard], prior: Array, options: SimulationOptions
+    rounds: list[_Round], messages: list[_Observed], prior: Array, options: SimulationOptions
 ) -> Array:
     """Probabilities of the candidates (n, K). Positions belong to a round: they are found round
     by round, with what the rounds before found; all rounds together then say the candidates."""
-    found, told = prior, []
+    result, products = prior, []
     for one, (measured, cross) in zip(rounds, messages, strict=True):
-        states = one.found(measured, found)
-        found = np.maximum(states @ one.states.kinds, options.possible)
-        found = found / found.sum(axis=1, keepdims=True)
+        states = one.posterior(measured, result)
+        result = np.maximum(states @ one.states.kinds, options.possible)
+        result = result / result.sum(axis=1, keepdims=True)
         if len(rounds) > 1:
-            told.append(one.settled(cross, states))
+            products.append(one.settled(cross, states))
     if len(rounds) == 1:
-        return found
-    gram, cross = (np.sum([each[part] for each in told], axis=0) for part in (0, 1))
+        return result
+    gram, cross = (np.sum([each[part] for each in products], axis=0) for part in (0, 1))
     measured = from_gram(gram, cross.reshape(len(prior), -1), options.weak)
     return decode(measured, prior, options=NOISY).probabilities
 
@@ -474,17 +474,17 @@ def _judged(
     n = len(prior)
     judges = min(options.held, max(2, -(-options.judged // n)))
     secrets = list(chosen[-options.held :][:judges])
-    found = _decoded(rounds, [one.message() for one in rounds], prior, options)
+    result = _decoded(rounds, [one.message() for one in rounds], prior, options)
     theirs = [
         _decoded(rounds, [one.message(1 + number) for one in rounds], prior, options)
         for number in range(judges)
     ]
     worth = calibrate(theirs, secrets, prior)
-    worst = max(rounds, key=lambda one: one.misfit / one.allowed)
+    worst = max(rounds, key=lambda one: one.chi2 / one.allowed)
     return _Judged(
-        worth.applied(found),
+        worth.applied(result),
         worth,
-        worst.misfit,
+        worst.chi2,
         worst.allowed,
         float(np.mean([one.noise for one in rounds])),
         sum(one.rank for one in rounds),

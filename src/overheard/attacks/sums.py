@@ -55,7 +55,7 @@ class SumDecode:
 
     Solves: Σ over clients of (θ − θ′) m / rate = Σᵢ gᵢ(sᵢ), the records of all of them unknown
 
-    Settings: ``rounds``, how many of the rounds heard are used (spread evenly). ``simulated``
+    Settings: ``rounds``, how many of the observed rounds are used (spread evenly). ``simulated``
     federations of several local steps, whose mean is then known to a third of their spread; the
     first ``decoded`` of them are decoded too: hundreds of records, which tell the temperature to a
     tenth.
@@ -147,11 +147,11 @@ class SumDecode:
         answers = []
         for made, own in zip(sums[: self.decoded], beyond, strict=False):
             others = bias + (bias - own) / (self.simulated - 1)
-            answers.append(summed.found(made - others, noise).probabilities)
+            answers.append(summed.posterior(made - others, noise).probabilities)
         worth = calibrate(answers, list(secrets[: self.decoded]), summed.prior)
-        found = summed.found(summed.totals - bias, noise)
-        believed = worth.applied(found.probabilities)
-        return replace(found, probabilities=believed, notes=worth.notes)
+        result = summed.posterior(summed.totals - bias, noise)
+        believed = worth.applied(result.probabilities)
+        return replace(result, probabilities=believed, notes=worth.notes)
 
 
 def beside_unknown_clients(view: View, rng: np.random.Generator) -> AttributeValues:
@@ -180,9 +180,9 @@ def beside_unknown_clients(view: View, rng: np.random.Generator) -> AttributeVal
     table, labels = _joined(everybody, names)
     one, defence = view.knowing(link, PublicRecords(table), Labels(labels)), defence_of(view)
     blurred = replace(defence, noise_sd=defence.noise_sd / np.sqrt(len(there)))
-    found = PartialDecode()(one.knowing(blurred), rng)
+    result = PartialDecode()(one.knowing(blurred), rng)
     own = np.repeat(names, sizes) == view.client
-    return replace(found, probabilities=found.probabilities[own])
+    return replace(result, probabilities=result.probabilities[own])
 
 
 def _joined(everybody: EverybodysRecords, names: Sequence[str]) -> tuple[Records, Any]:
@@ -221,10 +221,10 @@ class Summed:
         known = self.candidates, self.weights
         return inner_products(self.recipe, self.thetas, totals, noise, *known).measurement()
 
-    def found(self, totals: Array, noise: Array) -> Posterior:
+    def posterior(self, totals: Array, noise: Array) -> Posterior:
         """The values, as these sums tell them."""
-        found = decode(self.measured(totals, noise), self.prior, options=NOISY)
-        return replace(found, probabilities=group_means(found.probabilities, self.ties))
+        result = decode(self.measured(totals, noise), self.prior, options=NOISY)
+        return replace(result, probabilities=group_means(result.probabilities, self.ties))
 
     def played(self, secret: NDArray[np.intp], rng: np.random.Generator) -> tuple[Array, Array]:
         """Sums (T, P) of clients with this secret, and what the equations make of it."""

@@ -19,6 +19,7 @@ from overheard.cli.options import THREATS, Describing, Grant, Out, Run, Seed, Tr
 from overheard.cli.recording import record
 from overheard.errors import ChooseAnotherAttack, FixRecording
 from overheard.files import refuse_existing, replace_durably, write_durably
+from overheard.foreign.shown import command
 
 if TYPE_CHECKING:
     from overheard.evaluation.policy import Policy
@@ -49,12 +50,12 @@ def audit(
     target: Annotated[list[str], Option(help="Secret to ask about (repeat); default: all.")] = [],
     grant: Grant = [],
     slow: Annotated[bool, Option("--slow", help="Run slow searches as well.")] = False,
-    rounds: Annotated[bool, Option(help="Ask also what the first rounds alone would tell.")] = True,
+    rounds: Annotated[bool, Option(help="Ask also what the first rounds alone reveal.")] = True,
     ladder: Annotated[
         bool | None,
         Option(
-            help="Ask also what adversaries learn who know less and less, of every client, or not.",
-            show_default="two rungs, of one client, where that takes seconds",
+            help="Ask also what adversaries with less knowledge learn (knowledge ladder), or not.",
+            show_default="two rungs, one client, where that takes seconds",
         ),
     ] = None,
     demographics: Annotated[
@@ -70,8 +71,8 @@ def audit(
 ) -> None:
     """Run inference attacks on a recording under a threat model, score them, write the report.
 
-    OUT/report.html opens offline; `overheard report` makes others. Stopped at any moment, the
-    same command goes on and ends the same. Exits 3 where an attack failed: the others are
+    OUT/report.html opens offline; `overheard report` makes others. The same command continues
+    an audit that was stopped, with the same result. Exits 3 where an attack failed: the others are
     written, and the report lists which one and how. With --policy it exits 0 (release), 4 (refuse)
     or 5 (refer: somebody has to decide); several threat models are audited in turn, each into a
     folder of its own in OUT.
@@ -88,14 +89,14 @@ def audit(
     chosen: dict[str, Any] = {"attack": attack, "client": client, "target": target}
     described_by = partial(described, run, description, trust_code)
     _refuse_damaged(run)
-    found, told = [], []
+    found, digests = [], []
     for name in threats:
         who = overheard.threat_named(name, grant)
         folder = out / name if len(threats) > 1 else out
         about = chosen | {"threat": name, "grant": grant}
         found.append(_audited(folder, described_by, who, about, settings, workers, asked))
-        told.append({"audit": str(folder / AUDIT)} | digest(found[-1]))
-    content = told[0] if len(told) == 1 else {"audits": told}
+        digests.append({"audit": str(folder / AUDIT)} | digest(found[-1]))
+    content = digests[0] if len(digests) == 1 else {"audits": digests}
     if asked is not None:
         decision = asked.decide(found)
         terminal.emit(content | {"decision": asdict(decision)})
@@ -154,7 +155,7 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
         run, file = out / name / "run", out / name / "audit.json"
         with resources.as_file(resources.files("overheard") / f"demo-{name}.toml") as config:
             federation = record(overheard.read_config(config), run, seed)
-        how = overheard.AuditOptions(seed=federation.seed, rounds=True)
+        how = overheard.AuditOptions(seed=federation.seed, rounds=True, ladder="brief")
         who, chosen = overheard.threat_named("eavesdropper"), attacks.split()
         audits.append(run_audit(overheard.Recording.open(run), who, chosen, [], [], how))
         write_durably(file, [audits[-1].to_json().encode()])
@@ -171,7 +172,7 @@ def _refuse_damaged(run: Path) -> None:
     with terminal.waiting("checking every byte"):
         problems = overheard.verify(run).problems
     if problems:
-        more = f" (and {len(problems) - 1} more: overheard verify {run})" if problems[1:] else ""
+        more = f" (and {len(problems) - 1} more: {command('verify', run)})" if problems[1:] else ""
         raise FixRecording(f"{problems[0]}{more}")
 
 

@@ -94,9 +94,8 @@ def doctor() -> None:
         (extras.setdefault(of[1], {}) if of else core)[name] = _version(name)
     about = {"python": platform.python_version(), "platform": platform.platform()}
     data, attacks = {n: s.where for n, s in sources().items()}, len(overheard.all_attacks())
-    limits = {name: limit(name) for name in LIMITS}
     installed = {"packages": core, "extras": extras, "data": data}
-    terminal.emit(about | installed | {"attacks": attacks, "limits": limits})
+    terminal.emit(about | installed | {"attacks": attacks, "limits": {n: limit(n) for n in LIMITS}})
     rows = [
         ("python", f"{about['python']} ({sys.executable})"),
         ("platform", f"{about['platform']}, {os.cpu_count()} cores"),
@@ -111,7 +110,7 @@ def doctor() -> None:
     terminal.table(["extra", "state", "packages"], states)
     terminal.table(["data", "where"], list(data.items()))
     bounds = [(n, f"{limit(n)} {k.unit}", k.about, variable(n)) for n, k in LIMITS.items()]
-    terminal.table(["limit on strangers' files", "at most", "of", "set by"], bounds)
+    terminal.table(["limit on foreign files", "at most", "of", "set by"], bounds)
     if not all(core.values()):
         raise typer.Exit(1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from overheard import terminal
 from overheard.cli.options import Out
 from overheard.errors import FixConfig
 from overheard.files import refuse_existing, write_durably
+from overheard.foreign.shown import command
 
 if TYPE_CHECKING:
     from overheard.data.roles import Role
@@ -45,6 +45,7 @@ def check(
     from overheard.data.dataset import Data
     from overheard.data.file import NO_VALUE, read_table, roles
     from overheard.data.roles import CLIENTS, NOT_INPUTS, TARGETS, called
+    from overheard.federation.reading import written
 
     refuse_existing(out)
     found, rows = roles(table)
@@ -80,10 +81,10 @@ def check(
     )
     path = Path(table).resolve().parent == out.resolve().parent
     data["path"] = table.name if path else str(table.resolve())
-    write_durably(out, [_toml(federation).encode()])
+    about = ["Written by overheard check. Every key: overheard explain"]
+    write_durably(out, [written(federation, about)])
     terminal.wrote("wrote", out)
-    run = out.with_suffix("")
-    terminal.say(f"next       overheard simulate {out} --out {run}-run")
+    terminal.say("next       " + command("simulate", out, "--out", f"{out.with_suffix('')}-run"))
     columns = [asdict(role) for role in found]
     terminal.emit({"federation": str(out), "columns": columns, "rows": rows, "left": left})
 
@@ -117,12 +118,3 @@ def _tried(federation: dict[str, Any]) -> tuple[float, int]:
 
 def _minutes(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
-
-
-def _toml(federation: dict[str, Any]) -> str:
-    """The federation as TOML: two levels of tables, texts, numbers and lists of texts."""
-    lines = ["# Written by overheard check. Every key: overheard explain"]
-    for name, table in federation.items():
-        lines += ["", f"[{name}]"]
-        lines += [f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in table.items()]
-    return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""``overheard init``: what an audit needs and no listener hears, found by replay or to fill in."""
+"""``overheard init``: what an audit needs beyond the messages, found by replay or to fill in."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from overheard import terminal
 from overheard.cli.options import TrustCode
 from overheard.errors import ChooseAnotherOutput, FixConfig, GrantKnowledge
 from overheard.files import write_durably
-from overheard.foreign.shown import short
+from overheard.foreign.shown import command, short
 
 if TYPE_CHECKING:
-    from overheard.identify.search import Found
+    from overheard.identify.search import Outcome
 
 
 def init(
@@ -44,8 +44,8 @@ def init(
 ) -> None:
     """Write audit.toml into a recording: what an audit still needs.
 
-    With --data the recording is asked itself: model, scaling of columns, loss, optimiser, rate,
-    batch size and epochs are tried by replaying the clients' records, ranked, and the best written.
+    With --data it is found by replay: model, scaling of columns, loss, optimiser, learning rate,
+    batch size and epochs are tried on the clients' records, ranked, and the best written.
     Without, the file is to be filled in. --model needs --trust-code.
     """
     if data is None:
@@ -59,16 +59,16 @@ def init(
         given = {"data": {**table, "drop": drop}, "audit": {"attributes": secret, "label": label}}
         given |= {"model": {"factory": model}} if model else {}
         file, content = _identified(run, data, given, minutes, trust_code)
-    terminal.say(f"next       overheard audit {run} --with {file} --out {run}-audit")
+    terminal.say("next       " + command("audit", run, "--with", file, "--out", f"{run}-audit"))
     terminal.emit(content)
 
 
 def _identified(
     run: Path, table: Path, given: dict[str, Any], minutes: float, trust_code: bool
 ) -> tuple[Path, dict[str, Any]]:
-    """Find out how the clients trained, show it and write it; what is told of it as JSON."""
+    """Find out how the clients trained, show it and write it; what is description of it as JSON."""
     from overheard.identify.search import Options, identify
-    from overheard.recorders.describe import written
+    from overheard.recorders.describe import as_file
     from overheard.recorders.template import BESIDE, undescribed
 
     recording, file = undescribed(overheard.Recording.open(run)), run / BESIDE
@@ -79,48 +79,51 @@ def _identified(
         found = identify(recording, given, options)
     path = os.path.relpath(table.resolve(), run.resolve())
     also = {"also_fits": tuple(other.words for other in found.open)}
-    told, said = found.ranking[0].whole, remarks(found)
+    description, lines = found.ranking[0].whole, remarks(found)
     if found.skipped:
         left = f"Stopped after {minutes:g} minutes (--minutes gives it more) and did not try:"
-        said.append(f"{left} {', '.join(found.skipped)}.")
-    data, audit = told.data.model_copy(update={"path": path}), told.audit.model_copy(update=also)
-    told = told.model_copy(update={"data": data, "audit": audit})
-    write_durably(file, [written(told, said)])
+        lines.append(f"{left} {', '.join(found.skipped)}.")
+    data, audit = (
+        description.data.model_copy(update={"path": path}),
+        description.audit.model_copy(update=also),
+    )
+    description = description.model_copy(update={"data": data, "audit": audit})
+    write_durably(file, [as_file(description, lines)])
     best = found.ranking[0]
     rows = [
         (f.words, f"{f.evidence - best.evidence:.1f}", f"{f.residual:.1e}") for f in found.ranking
     ]
     numbers = ["log evidence", "residual"]
     terminal.table(["recipe", *numbers], rows, "recipes that explain the messages", numbers)
-    for line in said[1:]:
+    for line in lines[1:]:
         (terminal.complain if line.startswith("NONE") else terminal.say)(line)
     terminal.wrote("wrote", file)
     content = {"audit": str(file), "found": best.words, "fits": found.explained}
     return file, content | {"open": [f.words for f in found.open]}
 
 
-def remarks(found: Found) -> list[str]:
+def remarks(found: Outcome) -> list[str]:
     """What was found and how sure that is, in words."""
     best, checked = found.ranking[0], [r for r in found.fits if r.outcome != "cannot be checked"]
-    said = [f"Found by replaying the clients' records: {best.words}."]
+    lines = [f"Found by replaying the clients' records: {best.words}."]
     if best.whole.clients:
         how = "found by replay, too" if found.explained else "guessed, as nothing fits"
-        said.append(f"Who is who was {how}: see [clients].")
+        lines.append(f"Who is who was {how}: see [clients].")
     if found.explained:
-        said.append(f"The messages of {len(checked)} clients are what their records lead to so.")
+        lines.append(f"The messages of {len(checked)} clients are what their records lead to so.")
     elif found.unfit:
-        said.append(
+        lines.append(
             f"NONE FITS: of the recipes tried this one comes closest and leaves {best.residual:.2g}"
             f" of the messages' squares; {len(found.unfit)} of {len(checked)} clients did not train"
             " so. Correct what is wrong here: an audit under it is not measured."
         )
     else:
-        said.append("No client could be checked under it.")
+        lines.append("No client could be checked under it.")
     if found.open:
-        said.append("Still open, as the messages are explained as well by:")
-        said += [f"    {other.words}" for other in found.open]
-    said.append("Not tried: weight decay, clipped gradients, FedProx, defences, dropout.")
-    return said
+        lines.append("Still open, as the messages are explained as well by:")
+        lines += [f"    {other.words}" for other in found.open]
+    lines.append("Not tried: weight decay, clipped gradients, FedProx, defences, dropout.")
+    return lines
 
 
 def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> overheard.Recording:
@@ -138,8 +141,8 @@ def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> ov
         return recording
     if given is None and not file.is_file():
         raise FixConfig(
-            f"{run}: has no training recipe, without which nothing can be scored; `overheard init "
-            f"{run}` writes {file} for you to fill in"
+            f"{run}: has no training recipe, without which nothing can be scored; "
+            f"`{command('init', run)}` writes {file} for you to fill in"
         )
     folder = work / "described"
     shutil.rmtree(folder, ignore_errors=True)  # of an audit that was stopped here

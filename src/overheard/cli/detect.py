@@ -10,7 +10,7 @@ from typer import Argument, Exit, Option
 
 import overheard
 from overheard import terminal
-from overheard.cli.audit import ATTACK_FAILED, run_audit
+from overheard.cli.audit import ATTACK_FAILED, run_audit, summary
 from overheard.cli.describe import described
 from overheard.cli.options import Describing, TrustCode
 from overheard.files import refuse_existing, write_durably
@@ -33,13 +33,12 @@ def detect(
 
     A short form of `overheard audit --threat secure-server --target property.PROPERTY`: the server
     of a federation with secure aggregation knows who took part in each round and the sum of their
-    updates, and has records like the clients'. No truth is needed; how right the list is, is said
-    where the recording has it. Of a recording that does not say what to look for, [property] in the
-    TOML file of --with does.
+    updates, and has records like the clients'. Where the recording has
+    the truth, the list is scored. If it does not say what to look for, [property] in the TOML file
+    of --with does.
     """
     from overheard.report import words
     from overheard.report.digest import digest
-    from overheard.report.verdict import headline
     from overheard.transcript.target import client_property
 
     if out is not None:
@@ -59,13 +58,11 @@ def detect(
     title = f"who {words.what_of(target.column)}, by {attack}"
     terminal.table(["client", "accused", *numbers, "remark"], rows, title, right=numbers)
     accused = ", ".join(s.client for s in listed if s.accused)
-    lines = (f"accused: {accused or 'nobody'}", *headline(record), *record.notes)
-    terminal.say(*(f"- {line}" for line in lines))
+    terminal.say(f"- accused: {accused or 'nobody'}")
+    summary(record)
     if out is not None:
         write_durably(out, [record.to_json().encode()])
         terminal.wrote("audit", out)
     terminal.emit({"suspects": [s.model_dump() for s in listed]} | digest(record))
-    for line in words.failures(record):
-        terminal.complain(f"failed: {line}")
     if record.failed:
         raise Exit(ATTACK_FAILED)

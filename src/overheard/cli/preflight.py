@@ -23,10 +23,10 @@ def preflight(
     client: Annotated[str, Option(help="Your client; default: the only one.")] = "",
     limit: Annotated[float, Option(help="Bits a record that may leak.", min=0.0)] = 0.1,
     entropy: Annotated[
-        float, Option(help="Share of what there is to learn that may leak.", min=0.0)
+        float, Option(help="Share of the secret's entropy that may leak.", min=0.0)
     ] = 0.1,
     certain: Annotated[
-        float, Option(help="Share of the records that may become certain.", min=0.0)
+        float, Option(help="Share of the records that may be known beyond 99%.", min=0.0)
     ] = 0.0,
     rounds: Annotated[
         int | None,
@@ -51,6 +51,7 @@ def preflight(
     from pydantic import TypeAdapter
 
     from overheard.guard.exposure import Limits
+    from overheard.report.verdict import sentences
 
     asked = (client, Limits(limit, entropy, certain), rounds, target)
     with terminal.steps("preflight") as show:
@@ -65,34 +66,10 @@ def preflight(
     if out is not None:
         write_durably(out, [figures, b"\n"])
         terminal.wrote("figures", out)
-    terminal.say(*conclusion(found), f"took {found.seconds / found.rounds:.2g} s an update")
+    lines = filter(None, str(sentences().preflight(found, _rounds(found))).splitlines())
+    terminal.say(*lines, f"took {found.seconds / found.rounds:.2g} s an update")
     if found.answer != "ok":
         raise Exit(1)
-
-
-def conclusion(found: Preflight) -> list[str]:
-    """What it comes to, said as what it is."""
-    who = "a simulated client of this recipe" if found.simulated else "these updates"
-    who += f" ({_rounds(found)})"
-    if found.answer == "ok":
-        return [
-            f"ok: {who} would reveal less than the limits. That is what the attacks tried here "
-            "read, not a guarantee: another attack, or other randomness, may read more."
-        ]
-    answers = [(e, e.answer(found.limits)) for e in found.found]
-    much = [f"{e.name}: {'; '.join(e.beyond(found.limits))}" for e, a in answers if a == "too much"]
-    unknown = [
-        f"{e.name}: not known: {e.unknown(found.limits)}"
-        for e, answer in answers
-        if e.doubt or answer == "not known"
-    ]
-    unknown += [f"not known: {why}" for why in found.unasked]
-    head = f"not known: what {who} would reveal is not known, which proves no privacy"
-    if much:
-        head = f"too much: what {who} would reveal is beyond the limits"
-    helps = "; ".join(c.words for c in found.smallest()) or "nothing that was tried is enough"
-    changed = [f"Smallest change: {helps}"] if found.changes else []
-    return [*(f"- {line}" for line in (*much, *unknown)), head, *changed]
 
 
 def _rounds(found: Preflight) -> str:
@@ -103,7 +80,7 @@ def _rounds(found: Preflight) -> str:
 
 def _show(found: Preflight) -> None:
     rows = []
-    for e in found.found:
+    for e in found.exposures:
         measured = f"{e.value:.4g}", f"{e.low:.4g} - {e.high:.4g}"
         guess = "" if e.guess is None else f"{e.guess:.4g}"
         certain, bits = f"{e.certain} of {e.records}", "" if e.bits is None else f"{e.bits:.3f}"
@@ -117,7 +94,7 @@ def _show(found: Preflight) -> None:
     terminal.say(*(f"- {note}" for note in found.notes))
     tried = []
     for change in found.changes:
-        worst = replace(found, found=change.found).worst
+        worst = replace(found, exposures=change.exposures).worst
         bits = "" if worst.bits is None else f" {worst.bits:.3f} bits a record,"
         left = f"{worst.name}:{bits} {worst.certain} of {worst.records} certain"
         verdict = {"ok": "yes", "too much": "no"}.get(change.answer(found.limits), "not known")

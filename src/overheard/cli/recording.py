@@ -11,13 +11,14 @@ from typer import Argument, Exit, Option
 import overheard
 from overheard import terminal
 from overheard.cli.options import Config, Grant, Out, Run, Seed, Threat
+from overheard.foreign.shown import command
 
 
 def simulate(config: Config, out: Out, seed: Seed = None) -> None:
     """Run a federation on this machine and record everything that it sends."""
     record(overheard.read_config(config), out, seed)
     terminal.wrote("recording", out)
-    terminal.say(f"next       overheard audit {out} --out {out}-audit")
+    terminal.say("next       " + command("audit", out, "--out", f"{out}-audit"))
     terminal.emit({"recording": str(out)})
 
 
@@ -27,12 +28,12 @@ def record(federation: overheard.Federation, out: Path, seed: int | None) -> ove
         federation = federation.model_copy(update={"seed": seed})
     with terminal.waiting("reading the data"):
         ready = overheard.plan(federation)
-    sizes, told = [len(records) for records in ready.clients.values()], ready.told
-    inputs = list(dict.fromkeys(told.encoding.columns()))
+    sizes, program = [len(records) for records in ready.clients.values()], ready.program
+    inputs = list(dict.fromkeys(program.encoding.columns()))
     terminal.say(
         f"read       {ready.dataset.origin}: {sum(sizes):,} records of {len(sizes)} clients "
         f"({min(sizes):,} to {max(sizes):,} each)",
-        f"predicts   {told.target.column} from {', '.join(inputs)}",
+        f"predicts   {program.target.column} from {', '.join(inputs)}",
         f"secrets    {', '.join(ready.attributes) or 'none'}",
     )
     with terminal.steps("recording rounds") as show:
@@ -56,7 +57,7 @@ def import_checkpoints(
     with terminal.waiting("reading checkpoints"):
         rounds = import_folder(folder, out, None if pattern is None else read_pattern(pattern))
     terminal.wrote("recording", out)
-    terminal.say(f"rounds     {rounds}", f"next       overheard init {out}")
+    terminal.say(f"rounds     {rounds}", f"next       {command('init', out)}")
     terminal.emit({"recording": str(out), "rounds": rounds})
 
 

@@ -96,5 +96,4 @@ def _cells(row: Compared) -> list[str]:
     sides = [text for side in both for text in (value(side) + some(side), side.attack)]
     scale, form, unit = (100, "+.1f", " points") if row.before.measure.share else (1, "+.2g", "")
     more, low, high = (format(scale * x, form) for x in (row.difference, row.low, row.high))
-    interval = f"{low} to {high}"
-    return [row.secret, row.client or "all", *sides, more + unit, interval, row.change]
+    return [row.secret, row.client or "all", *sides, more + unit, f"{low} to {high}", row.change]

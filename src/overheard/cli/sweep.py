@@ -11,6 +11,7 @@ from typer import Argument, Option
 from overheard import terminal
 from overheard.cli.options import Workers
 from overheard.files import replace_durably
+from overheard.foreign.shown import command
 
 SETTINGS = "frontier.html"
 """The page of a sweep, in its folder."""
@@ -25,7 +26,7 @@ def sweep(
     workers: Workers = "",
     again: Annotated[bool, Option("--again", help="Run cells that failed again.")] = False,
 ) -> None:
-    """Record and audit a grid of federations; killed at any moment, the same command goes on."""
+    """Record and audit a grid of federations; the same command continues one that was stopped."""
     from overheard.sweep import grid, run
 
     described = grid.read_sweep(config)
@@ -37,7 +38,7 @@ def sweep(
         terminal.complain(f"failed: cell {key}: {error}")
     path = run.write_table(out)
     terminal.wrote("table", path)
-    terminal.say(f"next       overheard frontier {out}")
+    terminal.say(f"next       {command('frontier', out)}")
     terminal.emit({"table": str(path), "cells": len({r["cell"] for r in rows}), "failed": failed})
 
 
@@ -71,7 +72,6 @@ def frontier(
     page = out or folder / SETTINGS
     replace_durably(page, render_settings(points, folder.name).encode())
     terminal.wrote("page", page)
-    command = f"overheard sweep {folder.name}.toml --out {folder.name}"
-    about = {"command": command, "sweep": read_described(folder).model_dump(mode="json")}
-    told = {"page": str(page), "recommended": next((p.name for p in points if p.chosen), None)}
-    terminal.emit(told | {"points": [asdict(p) for p in points], **about})
+    chosen = next((p.name for p in points if p.chosen), None)
+    found = {"page": str(page), "recommended": chosen, "points": [asdict(p) for p in points]}
+    terminal.emit(found | {"sweep": read_described(folder).model_dump(mode="json")})

@@ -124,13 +124,13 @@ def roles(file: Path) -> tuple[list[Role], int]:
         of = [role_of(n, v.tolist(), v.dtype.kind != "U") for n, v in found.items()]
         return of, len(next(iter(found.values())))
     names, rows, point = _rows(file)
-    told = []
+    columns = []
     for name, column in zip(names, zip(*rows, strict=True), strict=True):
         there = [cell for cell in column if cell.strip() not in NO_VALUE]
         typed = _typed(there, point) if there else np.array([])
         numbers = typed.dtype.kind == "f" or _is_large(typed)
-        told.append(role_of(name, typed.tolist(), numbers, len(column) - len(there)))
-    return told, len(rows)
+        columns.append(role_of(name, typed.tolist(), numbers, len(column) - len(there)))
+    return columns, len(rows)
 
 
 def _read_csv(file: Path, how: Data) -> tuple[dict[str, Column], list[str], int]:

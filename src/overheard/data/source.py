@@ -52,8 +52,8 @@ Kind = TypeVar("Kind", bound=Source)
 def read_sources(package: str, make: Callable[..., Kind]) -> dict[str, Kind]:
     """The sources of a package, as its ``sources.toml`` has them."""
     facts = tomllib.loads((resources.files(package) / "sources.toml").read_text("utf-8"))
-    loaders = {n: f"{package}.{told.pop('loader', f'{n}:load')}" for n, told in facts.items()}
-    return {n: make(name=n, loader=loaders[n], **told) for n, told in facts.items()}
+    loaders = {n: f"{package}.{fact.pop('loader', f'{n}:load')}" for n, fact in facts.items()}
+    return {n: make(name=n, loader=loaders[n], **fact) for n, fact in facts.items()}
 
 
 BUNDLED = read_sources("overheard.data", Source)

@@ -1,21 +1,21 @@
 """How far is an answer to be believed? Simulated clients, whose secrets are known, say it.
 
 A decoder takes for noise what a linearisation misses, or solves for more unknowns than it has
-equations, and may be surer than it is right. So clients with known secrets are simulated and
+equations, and may be overconfident. So clients with known secrets are simulated and
 decoded in the same way. Their answers' evidence (what they say beyond the prior) is taken to the
 power under which those secrets are likeliest, and so is that of the answer: temperature scaling
 (Guo et al. 2017) on simulated clients. Nothing here sees the truth.
 
 Half of the simulated secrets are drawn from the prior (one drawn from the answer would flatter the
-decoder: it is where it likes to go), half from between prior and answer. Updates fit badly only if
-they fit worse than those of simulated clients, whose recipe is right.
+decoder: it is where it likes to go), half from between prior and answer (`beliefs`). Updates fit
+badly only if they fit worse than those of simulated clients, whose recipe is right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +23,16 @@ from scipy import special
 
 Array = NDArray[np.float64]
 
-OVERCONFIDENT = "overconfident: surer than simulated clients of this recipe are decoded right"
+OVERCONFIDENT = "overconfident: simulated clients of this recipe are decoded right less often"
 
 
 @dataclass(frozen=True)
 class Calibration:
     """What such answers are worth: the power of their evidence, the share of simulated clients'
     records that are decoded right and its standard error, their mean confidence and mean
-    log-likelihood at that power. most: confidence beyond that accuracy from which an answer is
-    flagged."""
+    log-likelihood at that power. overconfident: was the decoder far more certain than right about
+    one of them? However little of its evidence remains, it may still choose wrong values. most:
+    confidence beyond that accuracy from which an answer is flagged."""
 
     temperature: float
     accuracy: float
@@ -39,6 +40,7 @@ class Calibration:
     log_likelihood: float
     prior: Array
     error: float = 0.0
+    overconfident: bool = False
     most: float = 0.1
 
     def applied(self, probabilities: Array) -> Array:
@@ -46,9 +48,10 @@ class Calibration:
         return tempered(probabilities, self.prior, self.temperature)
 
     def flag(self, probabilities: Array) -> str:
-        """Is the answer far surer than simulated clients are decoded right, beyond chance?"""
-        sure = float(probabilities.max(axis=1).mean())
-        return OVERCONFIDENT if sure > self.accuracy + 2 * self.error + self.most else ""
+        """Is the answer far more certain than simulated clients are decoded right, beyond
+        chance?"""
+        confidence = float(probabilities.max(axis=1).mean())
+        return OVERCONFIDENT if confidence > self.accuracy + 2 * self.error + self.most else ""
 
     @property
     def notes(self) -> dict[str, float | int | str]:
@@ -69,16 +72,16 @@ def calibrate(
     as likely, up to ``alike`` nats of all records together (answers that are certain at any power
     are), the largest.
     """
-    found, truth = np.asarray(answers), np.asarray(secrets)[..., None]
+    result, truth = np.asarray(answers), np.asarray(secrets)[..., None]
 
     def likelihood(power: float) -> Array:
-        there = np.take_along_axis(tempered(found, prior, power), truth, axis=2)
+        there = np.take_along_axis(tempered(result, prior, power), truth, axis=2)
         return np.asarray(np.log(np.maximum(there, 1e-12)))
 
     powers = np.linspace(0.1, 1.0, 19)
     score = np.array([likelihood(power).sum() for power in powers])
     temperature = float(powers[score >= score.max() - alike][-1])
-    each = tempered(found, prior, temperature)
+    each = tempered(result, prior, temperature)
     right = each.argmax(axis=2) == truth[..., 0]
     return Calibration(
         temperature,
@@ -87,7 +90,19 @@ def calibrate(
         float(likelihood(temperature).mean()),
         prior,
         float(right.std() / np.sqrt(right.size)),
+        any(map(_surer_than_right, result, truth[..., 0])),
     )
+
+
+def beliefs(answer: Array, prior: Array, clients: int = 4) -> list[Array]:
+    """Probabilities (n, K) from which the secrets of so many simulated clients are drawn."""
+    return [(answer + prior) / 2 if number % 2 else prior for number in range(clients)]
+
+
+def fits_as_well(chi2: float, simulated: Sequence[float], good: float, worse: float = 5.0) -> bool:
+    """Is this reduced chi-square good in itself, or at most ``worse`` times what it is of simulated
+    clients, whose recipe is right?"""
+    return chi2 <= max(good, worse * max(simulated))
 
 
 def tempered(probabilities: Array, prior: Array, power: float) -> Array:
@@ -98,42 +113,6 @@ def tempered(probabilities: Array, prior: Array, power: float) -> Array:
         evidence = np.log(np.maximum(probabilities, 1e-300)) - np.log(prior)
         logits = np.where(prior > 0, np.log(prior) + power * evidence, -np.inf)
     return np.asarray(special.softmax(logits, axis=-1))
-
-
-class Judged(NamedTuple):
-    """What answers about simulated clients are worth, the worst of their misfits, and a flag: was
-    the decoder far surer than right about one of them? However little of its evidence is left, it
-    may still choose wrong values."""
-
-    calibration: Calibration
-    misfit: float
-    flag: str
-
-    def fits(self, misfit: float, good: float, worse: float = 5.0) -> bool:
-        """Is this misfit good in itself, or at most ``worse`` times what it is where the recipe is
-        right?"""
-        return misfit <= max(good, worse * self.misfit)
-
-
-def judged(
-    simulate: Callable[[Array], tuple[Any, Any]],
-    decode: Callable[[Any], tuple[Array, float]],
-    answer: Array,
-    prior: Array,
-    clients: int = 4,
-) -> Judged:
-    """Try a decoder on so many simulated clients, whose secrets are known.
-
-    simulate: draws a secret (m,) from probabilities (m, K), and gives the messages of a client that
-    has it, and the secret; decode: as the answer was decoded, to probabilities (m, K) and the
-    noise's variance in units of what was expected (about 1 when all is well); answer, prior:
-    (m, K).
-    """
-    made = [simulate((answer + prior) / 2 if n % 2 else prior) for n in range(clients)]
-    messages, secrets = zip(*made, strict=True)
-    answers, misfits = zip(*map(decode, messages), strict=True)
-    flag = OVERCONFIDENT if any(map(_surer_than_right, answers, secrets)) else ""
-    return Judged(calibrate(answers, secrets, prior), max(misfits), flag)
 
 
 def _surer_than_right(probabilities: Array, secret: Any) -> bool:

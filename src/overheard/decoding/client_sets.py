@@ -154,33 +154,33 @@ def posterior(evidence: Evidence, options: Options | None = None) -> Posterior:
 
     def upward(holders: bool) -> tuple[list[_Belief], Array]:
         """Belief and log p(y, s) at each scale, from the least up to one that is negligible."""
-        found, logs, at = [start] * len(plain), np.full(len(plain), -np.inf), start
+        result, logs, at = [start] * len(plain), np.full(len(plain), -np.inf), start
         for k, prior in enumerate(options.log_scales()):
-            at = found[k] = _propagate(evidence, covariances[k], at, options, holders)
+            at = result[k] = _propagate(evidence, covariances[k], at, options, holders)
             logs[k] = prior + at.log_evidence
             if at.settled and logs[k] < logs.max() - options.negligible:
                 break
-        return found, logs
+        return result, logs
 
-    (found, logs), nobody = upward(True), plain
+    (result, logs), nobody = upward(True), plain
     if evidence.lookalike:
         least = plain + len(p) * np.log1p(-evidence.lookalike)  # no client is a lookalike either
         nobody = np.maximum(least, upward(False)[1])
     # the marginal likelihood of sweeps that did not come to rest means nothing
-    rest = np.array([one.settled for one in found])
+    rest = np.array([one.settled for one in result])
     logs = np.where(rest | ~rest.any(), logs, -np.inf)
     weight, log_odds = np.exp(logs - logsumexp(logs)), float(logsumexp(logs) - logsumexp(nobody))
-    somebody = weight @ [one.p for one in found]
+    somebody = weight @ [one.p for one in result]
     chosen = best_set(somebody) & (log_odds > np.log(options.odds) or not options.nobody)
     best = int(weight.argmax())
-    likeliest = _quadratic(evidence, covariances[best], found[best])
+    likeliest = _quadratic(evidence, covariances[best], result[best])
     return Posterior(
         somebody * expit(log_odds + np.log1p(-options.nobody) - np.log(options.nobody + TINY)),
         chosen,
         float(weight @ options.scales),
         log_odds,
         float(np.median(np.sqrt(np.diag(likeliest.product)))),
-        found[best].settled,
+        result[best].settled,
     )
 
 
@@ -292,18 +292,18 @@ def _propagate(
     logs = _tilted(share, centre, cavity, evidence.lookalike, options.lookalike_sd)[3]
     joined = cavity + at.precision
     sites = (centre * cavity + at.shift) ** 2 / joined - np.log(joined) - centre**2 * cavity
-    found = (logs - sites / 2).sum() + mean @ linear / 2 - half_log
+    result = (logs - sites / 2).sum() + mean @ linear / 2 - half_log
     if holders:
         # the share is Beta-distributed: its marginal likelihood at the expected number of positives
-        found += betaln(n + alpha, clients - n + beta) - betaln(alpha, beta)
-        found -= n * np.log(share[0]) + (clients - n) * np.log(1 - share[0])
+        result += betaln(n + alpha, clients - n + beta) - betaln(alpha, beta)
+        result -= n * np.log(share[0]) + (clients - n) * np.log(1 - share[0])
     # C(tau) is not linear: exactly at the likeliest tau, in place of the linearisation there
     tau = np.round(at.p) + (at.mean - at.p)
     there = evidence.participation @ tau
-    found -= tau @ (model.projection + model.slope - model.product @ tau / 2)
+    result -= tau @ (model.projection + model.slope - model.product @ tau / 2)
     covariance = nobody + np.diag(evidence.variance * np.maximum(there, 0))
-    found += _log_density(covariance, evidence.y - evidence.effect * there)
-    return at._replace(log_evidence=float(found), settled=change < 10 * options.tolerance)
+    result += _log_density(covariance, evidence.y - evidence.effect * there)
+    return at._replace(log_evidence=float(result), settled=change < 10 * options.tolerance)
 
 
 def _tilted(share: Array, centre: Array, cavity: Array, lookalike: float, sd: float) -> Array:

@@ -62,8 +62,8 @@ def cavities(features: Array, total: Array, precision: Array, shift: Array) -> t
     surprise = linalg.solve_triangular(lower, surprise, lower=True, check_finite=False)
     mean = prior_mean + (root @ (surprise @ gain).reshape(n, k, 1))[:, :, 0]
     blocks = np.ascontiguousarray(gain.T).reshape(n, k, r)
-    kept = (1 + _RESOLUTION) * np.eye(k) - blocks @ np.swapaxes(blocks, 1, 2)
-    inverse = np.linalg.inv(root @ kept @ turned)
+    shrunk = (1 + _RESOLUTION) * np.eye(k) - blocks @ np.swapaxes(blocks, 1, 2)
+    inverse = np.linalg.inv(root @ shrunk @ turned)
     return inverse - precision, (inverse @ mean[:, :, None])[:, :, 0] - shift
 
 
@@ -89,7 +89,7 @@ def match(
 ) -> tuple[Array, Array]:
     """Sites that give the Gaussian posterior the moments of the tilted distribution.
 
-    precision, shift: the cavities. Where a cavity is surer than the discrete moments allow, the
+    precision, shift: the cavities. Where a cavity is narrower than the discrete moments allow, the
     exact site has a negative precision: it is raised to ``min_precision``, and the mean is kept.
     """
     p = np.maximum(probabilities, _LEAST)

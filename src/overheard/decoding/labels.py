@@ -163,8 +163,8 @@ def group_posterior(
         loadings = vectors.T @ target
         for ridge in ridges:
             rest = ridge / (values + ridge)
-            left_out = np.maximum(vectors**2 @ rest - 1 / (cells @ cell_members), ROUNDING)
-            errors = vectors @ (rest[:, None] * loadings) / left_out[:, None]
+            diagonal = np.maximum(vectors**2 @ rest - 1 / (cells @ cell_members), ROUNDING)
+            errors = vectors @ (rest[:, None] * loadings) / diagonal[:, None]
             errors += (truth - target) * by_group
             weights = loadings / (values + ridge)[:, None]
             added = noise**2 * (weights**2 * values[:, None]).sum(0)
@@ -250,14 +250,14 @@ class LabelOptions:
 @dataclass(frozen=True)
 class Residuals:
     """Posterior of the residuals: mean and standard deviation of each, prior scale tau;
-    ``identified`` (m,) says which are; ``misfit`` is the reduced chi-square of what no residuals
+    ``identified`` (m,) says which are; ``chi2`` is the reduced chi-square of what no residuals
     explain, near one if the noise is as stated."""
 
     values: Array
     sd: Array
     tau: float
     identified: NDArray[np.bool_]
-    misfit: float
+    chi2: float
 
 
 def solve_residuals(
@@ -268,10 +268,10 @@ def solve_residuals(
     left, strengths, right = linalg.svd(features / noise[:, None], full_matrices=False)
     total = totals / noise
     seen = left.T @ total
-    spare = len(totals) - int((strengths > RESOLVED * strengths.max(initial=0.0)).sum())
-    misfit = max(float(total @ total - seen @ seen), 0.0) / spare if spare > 0 else 0.0
-    louder = max(1.0, misfit)  # more noise than stated: believe the rows, not the statement
-    strengths, seen = strengths / np.sqrt(louder), seen / np.sqrt(louder)
+    dof = len(totals) - int((strengths > RESOLVED * strengths.max(initial=0.0)).sum())
+    chi2 = max(float(total @ total - seen @ seen), 0.0) / dof if dof > 0 else 0.0
+    raised = max(1.0, chi2)  # more noise than stated: believe the rows, not the statement
+    strengths, seen = strengths / np.sqrt(raised), seen / np.sqrt(raised)
     energy = float(strengths @ strengths)
     tau2 = max(float(seen @ seen) - len(seen), 0.0) / energy if energy > 0 else 0.0
     shrink = 1 + tau2 * strengths**2
@@ -282,5 +282,5 @@ def solve_residuals(
         sd=sd,
         tau=float(np.sqrt(tau2)),
         identified=sd <= (options or LabelOptions()).identified * np.sqrt(tau2),
-        misfit=misfit,
+        chi2=chi2,
     )

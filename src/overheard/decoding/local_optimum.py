@@ -119,7 +119,7 @@ class LocalOptimum:
         covariance: (P, P) of ``estimate``, posterior under the stated prior. Flat directions
             contribute nothing: there every value is an optimum.
         identified: directions along which theta* follows from the messages.
-        misfit: chi-square per equation; far above 1, the model of the client is wrong
+        chi2: chi-square per equation; far above 1, the model of the client is wrong
             (other loss, other recipe, other records in each round).
         noise_sd: root mean square noise of one coordinate of an update.
         trusted: share of the way from the last returned model to the fitted optimum that
@@ -134,7 +134,7 @@ class LocalOptimum:
     estimate: Array
     covariance: Array
     identified: int
-    misfit: float
+    chi2: float
     noise_sd: float
     trusted: float = 1.0
     W: Array = field(default_factory=lambda: np.empty((0, 0)))
@@ -247,7 +247,7 @@ def decode_least_squares(
         estimate=optimum,
         covariance=back @ error @ back.T,
         identified=k,
-        misfit=float(np.mean(unexplained**2)),
+        chi2=float(np.mean(unexplained**2)),
         noise_sd=float(np.sqrt(np.trace(noise) / size)),
         trusted=trusted,
         W=(W + W.T) / 2,
@@ -301,9 +301,9 @@ def residual_covariance(sent: Array, update: Array, smooth: Array) -> tuple[Arra
     """
     rounds, size = sent.shape
     left = np.linalg.svd(sent - smooth @ (smooth.T @ sent), full_matrices=False)[0]
-    spare = rounds - int(smooth.shape[1])
-    explaining = min(size, max(spare // 3, 1))
-    freedom = max(spare - explaining, 1)
+    dof = rounds - int(smooth.shape[1])
+    explaining = min(size, max(dof // 3, 1))
+    freedom = max(dof - explaining, 1)
     explained = np.column_stack([smooth, left[:, :explaining]])
     rest = update - explained @ (explained.T @ update)
     return np.asarray(rest.T @ rest / freedom), freedom

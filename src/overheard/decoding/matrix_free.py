@@ -146,16 +146,16 @@ def decode_matrix_free(
     answer = np.full_like(z, np.nan)
     steps, proven = 0, False
     for attempt in range(options.attempts):
-        left = residual - features.apply(z)
+        rest = residual - features.apply(z)
         # after the first rounding few records are left to correct: the typical one is right
         close = options.close * 0.1**attempt
-        change, used = _solve(quick, left, ridge, preconditioner, (close, options.steps))
+        change, used = _solve(quick, rest, ridge, preconditioner, (close, options.steps))
         z = z + change
         steps += used
         before, answer = answer, _nearest(z, groups)
-        left = residual - features.apply(answer)
-        spread = float(np.sqrt(np.mean(left**2)))
-        scores = np.abs(features.adjoint(left)) / (norms * max(spread, noise))
+        rest = residual - features.apply(answer)
+        spread = float(np.sqrt(np.mean(rest**2)))
+        scores = np.abs(features.adjoint(rest)) / (norms * max(spread, noise))
         # Or: corrections to the answer before, solved for all records at once and ten times more
         # closely, come to nothing. (Rounding in a long sum is not white, so scores may be large.)
         settled = np.array_equal(answer, before) and np.abs(z - answer).max() < options.whole

@@ -143,8 +143,8 @@ def max_entropy(
     while variance > 10.0:
         multipliers, used, _ = dual.minimise(multipliers, variance, 1e-3, 30)
         iterations, variance = iterations + used, variance / 100.0
-    left = max_iterations - iterations
-    multipliers, used, converged = dual.minimise(multipliers, 1.0, tolerance, left)
+    rest = max_iterations - iterations
+    multipliers, used, converged = dual.minimise(multipliers, 1.0, tolerance, rest)
     p, steps, unknowns = dual.value(multipliers, 1.0)[3], iterations + used, count_unknowns(p0)
     chi2, rank = measurement.chi2_per_equation(p), measurement.rank
     return Posterior(p, chi2, rank, unknowns, steps, converged, "max_entropy")
@@ -238,14 +238,14 @@ def tilted(
     of the secret on the records' features that meets the equations (Bregman iterations, ended by
     the discrepancy principle).
     """
-    found = max_entropy(measurement, prior)
-    sweeps = found.iterations
+    result = max_entropy(measurement, prior)
+    sweeps = result.iterations
     for _ in range(most):
-        if found.chi2_per_equation <= enough:
+        if result.chi2_per_equation <= enough:
             break
-        found = max_entropy(measurement, np.maximum(found.probabilities, least))
-        sweeps += found.iterations
-    return replace(found, iterations=sweeps)
+        result = max_entropy(measurement, np.maximum(result.probabilities, least))
+        sweeps += result.iterations
+    return replace(result, iterations=sweeps)
 
 
 def learned_share(

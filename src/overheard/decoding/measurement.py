@@ -16,7 +16,7 @@ A :class:`Measurement` is that equation made ready for a decoder:
   bits, so that what lies below ``floor`` is lost at no cost.
 
 The rest of the rows (outside the span of all differences) hold noise and nothing else. They cannot
-help a decoder, but they show whether the stated noise is right: :attr:`Measurement.misfit` is
+help a decoder, but they show whether the stated noise is right: :attr:`Measurement.chi2` is
 their mean square and should be near one. It needs no decoder and no truth.
 
 Numerics: rows are reduced by QR and SVD, never through normal equations, because whitened singular
@@ -47,7 +47,7 @@ BLOCK = 1 << 23
 """Numbers that are made at once where rows are needed one after the other (64 MB)."""
 CARRIED = 32
 """Candidates of a record: expectation propagation carries a dimension for each."""
-SPARE = 20
+LEAST_DOF = 20
 """Rows that nothing explains from which a noise level is estimated: to a third, then."""
 NORMAL_MEDIAN = float(stats.norm.ppf(0.75))
 """Of the absolute value of a standard normal number."""
@@ -104,8 +104,8 @@ class Measurement:
         return self.records * (self.candidates - 1)
 
     @property
-    def misfit(self) -> float:
-        """Mean square of the spare rows: near 1 if the stated noise is right, NaN if none.
+    def chi2(self) -> float:
+        """Mean square of the residual rows: near 1 if the stated noise is right, NaN if none.
 
         Its standard error is ``sqrt(2 / residual_dof)``. Well above 1: the noise is larger than
         stated, or the features do not describe this sum (other records, model or recipe).
@@ -126,7 +126,7 @@ class Measurement:
     def capped(self, limit: float) -> Measurement:
         """The same measurement with singular values above ``limit`` lowered to it.
 
-        Equivalent to more noise in those directions only, so it is always safe, and it keeps
+        Equivalent to more noise in those directions only, so it never claims more, and it keeps
         solvers away from precision that they cannot use.
         """
         singular = np.sqrt(np.einsum("ikr,ikr->r", self.features, self.features))
@@ -140,7 +140,7 @@ class Measurement:
 
         known: (m,) mask; values: (m,) candidates, read where known. The rest is reduced again, so
         directions that the known records dominated are seen at full precision. Directions that
-        only known records moved become spare rows: if ``residual_ss`` grows by much more than
+        only known records moved become residual rows: if ``residual_ss`` grows by much more than
         ``residual_dof`` then a value was wrong. Needs at least one unknown record.
         """
         taken = self.features[known, values[known]].sum(axis=0)
@@ -180,26 +180,26 @@ def from_differences(
     return _reduce(*_whitened(raw.features, raw.total, noise, _SLOPPY * size), floor)
 
 
-def from_gram(gram: Array, told: Array, floor: float = FLOOR) -> Measurement:
+def from_gram(gram: Array, cross: Array, floor: float = FLOOR) -> Measurement:
     """Measurement from inner products, for gradients that were never built (decoders.md section 1).
 
-    gram: (m, K - 1, m, K - 1), inner products of the whitened differences; told: (m, K - 1), theirs
-    with what candidate 0 of every record leaves of the total.
+    gram: (m, K - 1, m, K - 1), inner products of the whitened differences; cross: (m, K - 1),
+    theirs with what candidate 0 of every record leaves of the total.
 
     Directions whose eigenvalue is below 1e-12 of the largest cannot be told from rounding and are
-    dropped even when they lie above the noise: use rows if it matters. There are no spare rows, so
-    the noise cannot be checked.
+    dropped even when they lie above the noise: use rows if it matters. There are no residual rows,
+    so the noise cannot be checked.
     """
-    flat = finite("the Gram matrix", gram).reshape(told.size, -1)
+    flat = finite("the Gram matrix", gram).reshape(cross.size, -1)
     # divide and conquer: crowded spectra, as these are, take the default five times longer
     eigenvalues, vectors = linalg.eigh((flat + flat.T) / 2, driver="evd", check_finite=False)
     top = max(float(eigenvalues[-1]), 0.0)
     if eigenvalues[0] < -1e-8 * top:
         raise FixData("the Gram matrix has negative eigenvalues; give inner products")
-    keep = eigenvalues > max(floor**2, top / GRAM_CONDITION)
-    singular, vectors = np.sqrt(eigenvalues[keep]), vectors[:, keep]
-    features = (vectors * singular).reshape(*told.shape, len(singular))
-    total = vectors.T @ finite("the products", told).ravel() / singular
+    used = eigenvalues > max(floor**2, top / GRAM_CONDITION)
+    singular, vectors = np.sqrt(eigenvalues[used]), vectors[:, used]
+    features = (vectors * singular).reshape(*cross.shape, len(singular))
+    total = vectors.T @ finite("the products", cross).ravel() / singular
     return Measurement(_with_reference(features), total)
 
 
@@ -217,36 +217,36 @@ def _reduce(
 ) -> Measurement:
     """Rotate whitened rows into the singular directions that rise above the noise.
 
-    earlier: measurements that the rows were made from, whose spare rows count along.
+    earlier: measurements that the rows were made from, whose residual rows count along.
     """
     m, free, rows = differences.shape
     matrix = differences.reshape(m * free, rows)
-    # Rows in which nothing differs are spare from the start; they need no factorisation.
+    # Rows in which nothing differs are residual from the start; they need no factorisation.
     active = np.abs(matrix).max(axis=0, initial=0.0) > 0
-    spare = float(residual[~active] @ residual[~active])
+    squares = float(residual[~active] @ residual[~active])
     matrix, residual = matrix[:, active], residual[active]
     if matrix.shape[1] > matrix.shape[0]:
         # More rows than unknowns: QR first, so that the SVD is square.
         q, upper = linalg.qr(matrix.T, mode="economic", check_finite=False)
         inside = q.T @ residual
         outside = residual - q @ inside
-        spare += float(outside @ outside)
+        squares += float(outside @ outside)
         matrix, residual = upper.T, inside
     if matrix.size:
         left, singular, right = linalg.svd(matrix, full_matrices=False, check_finite=False)
-        keep = singular > max(floor, _EPS * max(matrix.shape) * singular[0])
-        total = right[keep] @ residual
-        features = left[:, keep] * singular[keep]
-        # A dropped direction holds noise and a signal small against it: a fair spare row.
-        residual = residual - right[keep].T @ total
+        used = singular > max(floor, _EPS * max(matrix.shape) * singular[0])
+        total = right[used] @ residual
+        features = left[:, used] * singular[used]
+        # A dropped direction holds noise and a signal small against it: a fair residual row.
+        residual = residual - right[used].T @ total
     else:
         total, features = np.zeros(0), np.zeros((m * free, 0))
-    spare += float(residual @ residual)
+    squares += float(residual @ residual)
     return Measurement(
         _with_reference(features.reshape(m, free, total.size)),
         total,
         rows - total.size + sum(x.residual_dof for x in earlier),
-        spare + sum(x.residual_ss for x in earlier),
+        squares + sum(x.residual_ss for x in earlier),
     )
 
 

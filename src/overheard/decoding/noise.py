@@ -90,8 +90,8 @@ def whitened(blocks: Iterable[Block], sums: Callable[[Any], Sums]) -> tuple[Any,
         rounding = rounding + (made[:b] * share) @ made[:b].T
     # records that look alike are told apart by rounding of these products only
     sizes, vectors = linalg.eigh(inner[:, :b])
-    kept = sizes > _RESOLVED * sizes[-1]
-    white = vectors[:, kept] / np.sqrt(sizes[kept])
+    used = sizes > _RESOLVED * sizes[-1]
+    white = vectors[:, used] / np.sqrt(sizes[used])
     learned = inner[:, n:b].T @ white
     white = white @ linalg.eigh(learned.T @ learned)[1]
     judged = ((inner[:, b:observed].T @ white) ** 2).sum(axis=0)

@@ -20,8 +20,8 @@ The cheapest sufficient method answers (:func:`decode`):
 
 Fails when records are indistinguishable (only their counts are determined: :mod:`ties` takes the
 mean over them), or when the features do not describe the total (``flag``). An answer that decides
-nearly every record is checked by flipping records (:func:`flip_check`): no record may be surer than
-the likelihood of the next best answer allows.
+nearly every record is checked by flipping records (:func:`flip_check`): no record may be more
+certain than the likelihood of the next best answer allows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from overheard.decoding.max_entropy import (
     fits,
     max_entropy,
 )
-from overheard.decoding.measurement import FLOOR, SPARE, Measurement
+from overheard.decoding.measurement import FLOOR, LEAST_DOF, Measurement
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -129,24 +129,25 @@ def decode(
         chi2 = measurement.chi2_per_equation(p0)
         return Posterior(p0, chi2, measurement.rank, unknowns, 0, True, "prior")
     trusted = believable(measurement).capped(PRECISION)
-    found = _solved(trusted, p0, points, options)
-    if found.method == "expectation_propagation":
-        found = flip_check(trusted, found, p0, options)
-    if not fits(found.chi2_per_equation * found.rank, found.rank):
-        return replace(found, flag=found.flag or POOR_FIT)
-    return found if found.converged else replace(found, flag=found.flag or UNSOLVED)
+    result = _solved(trusted, p0, points, options)
+    if result.method == "expectation_propagation":
+        result = flip_check(trusted, result, p0, options)
+    if not fits(result.chi2_per_equation * result.rank, result.rank):
+        return replace(result, flag=result.flag or POOR_FIT)
+    return result if result.converged else replace(result, flag=result.flag or UNSOLVED)
 
 
 def believable(measurement: Measurement) -> Measurement:
-    """The measurement with its noise raised to what the spare rows show, if that is clearly more.
+    """The measurement with its noise raised to what the residual rows show, if that is clearly
+    more.
 
-    "Clearly": five standard errors of the mean square, at least 20 spare rows. Never lowered: rows
-    in which nothing varies may be quieter than the rest.
+    "Clearly": five standard errors of the mean square, at least 20 residual rows. Never lowered:
+    rows in which nothing varies may be quieter than the rest.
     """
-    spare = measurement.residual_dof
-    if spare < SPARE or measurement.misfit <= 1.0 + 5.0 * float(np.sqrt(2.0 / spare)):
+    dof = measurement.residual_dof
+    if dof < LEAST_DOF or measurement.chi2 <= 1.0 + 5.0 * float(np.sqrt(2.0 / dof)):
         return measurement
-    return measurement.inflated(float(np.sqrt(measurement.misfit)))
+    return measurement.inflated(float(np.sqrt(measurement.chi2)))
 
 
 def _solved(
@@ -160,13 +161,13 @@ def _solved(
     whole, sweeps, variance = measurement, 0, 1.0
     affordable = _operations(measurement) * options.max_sweeps / 4 <= options.budget
     while affordable and variance <= options.max_noise:
-        found = _conditioned(measurement, prior, points, options)
-        sweeps += found.iterations
-        if found.converged and not fits(found.chi2_per_equation * found.rank, found.rank):
+        result = _conditioned(measurement, prior, points, options)
+        sweeps += result.iterations
+        if result.converged and not fits(result.chi2_per_equation * result.rank, result.rank):
             break  # the whole total contradicts what its parts confirmed
-        if found.converged:
-            return replace(found, iterations=sweeps)
-        more = max(found.chi2_per_equation, 2.0)
+        if result.converged:
+            return replace(result, iterations=sweeps)
+        more = max(result.chi2_per_equation, 2.0)
         measurement, variance = measurement.inflated(float(np.sqrt(more))), variance * more
     safe = max_entropy(whole, prior)
     return replace(safe, iterations=safe.iterations + sweeps)
@@ -181,37 +182,37 @@ def _conditioned(
     measurement: Measurement, prior: Array, points: Array | None, options: EPOptions
 ) -> Posterior:
     """Expectation propagation, again for what is open once decided records are conditioned on."""
-    p, free, left = prior.copy(), np.arange(len(prior)), measurement
+    p, free, rest = prior.copy(), np.arange(len(prior)), measurement
     best = p.copy()  # conditioned records as they were decided
     sweeps, settled, budget, flag = 0, False, options.budget, ""
-    while left.rank and budget > 0:
+    while rest.rank and budget > 0:
         if settled and answer_bits(prior[free]) <= options.most_bits:
-            listed = enumeration(left, prior[free])
+            listed = enumeration(rest, prior[free])
             if listed.converged:
                 p[free] = best[free] = listed.probabilities
                 flag = ""
                 break
-        found = sweeps_of(left, prior[free], points, options)
-        sweeps += found.sweeps
-        budget -= found.sweeps * _operations(left)
-        if not found.settled or not fits(found.residual, left.rank):
+        last = sweeps_of(rest, prior[free], points, options)
+        sweeps += last.sweeps
+        budget -= last.sweeps * _operations(rest)
+        if not last.settled or not fits(last.residual, rest.rank):
             break
-        settled, p[free], best[free] = True, found.probabilities, found.probabilities
-        decided = 1 - found.probabilities.max(axis=1) < options.decided
-        answer = found.probabilities.argmax(axis=1)
-        known = confirmed(left, decided, answer) if decided.any() else decided
+        settled, p[free], best[free] = True, last.probabilities, last.probabilities
+        decided = 1 - last.probabilities.max(axis=1) < options.decided
+        answer = last.probabilities.argmax(axis=1)
+        known = confirmed(rest, decided, answer) if decided.any() else decided
         flag = NOT_UNIQUE if (decided & ~known).any() else ""
         best[free[known]] = np.eye(measurement.candidates)[answer[known]]
         free = free[~known]
         if not known.any() or not len(free):
             break
-        left = left.given(known, answer)
+        rest = rest.given(known, answer)
     if settled:
-        if not left.rank:
+        if not rest.rank:
             p[free] = best[free] = prior[free]  # nothing measured is left about these
         mean_square = measurement.chi2_per_equation(best)
     else:
-        p, mean_square = found.probabilities, (found.residual + found.absorbed) / measurement.rank
+        p, mean_square = last.probabilities, (last.residual + last.absorbed) / measurement.rank
     method, unknowns = "expectation_propagation", count_unknowns(prior)
     return Posterior(p, mean_square, measurement.rank, unknowns, sweeps, settled, method, flag)
 
@@ -228,7 +229,7 @@ def sweeps_of(
     top = float(strength.max())
     clip = min(options.clip, top)
     precision, shift = moment_sites(prior, points)
-    p, kept = prior, None
+    p, accepted = prior, None
     for count in range(1, options.max_sweeps + 1):
         weight = np.minimum(1.0, clip / np.maximum(strength, clip))
         rows, total = features * weight, measurement.total * weight
@@ -242,23 +243,23 @@ def sweeps_of(
         miss = total - np.tensordot(mean, rows, 2)
         residual, equations = float(miss @ miss), len(total)
         absorbed = float(np.einsum("mcc->", np.linalg.solve(cavity[0] + precision, cavity[0])))
-        sure = 1 - p.max(axis=1)
+        doubt = 1 - p.max(axis=1)
         rested = change < options.tolerance and (
-            clip >= top or float((sure < options.decided).mean()) >= options.enough
+            clip >= top or float((doubt < options.decided).mean()) >= options.enough
         )
         if rested and fits(residual, equations):
             return Sweeps(p, residual, absorbed, count, True)
         if clip < top and residual + absorbed <= equations + np.sqrt(2.0 * equations):
-            kept = Sweeps(p, residual, absorbed, count, True)
+            accepted = Sweeps(p, residual, absorbed, count, True)
         if rested:
             break
         site, site_shift = match(p, *cavity, points, options.min_precision)
         precision = (1 - options.damping) * precision + options.damping * site
         shift = (1 - options.damping) * shift + options.damping * site_shift
         clip = min(clip * options.growth ** (4 if change < options.tolerance else 1), top)
-    if kept is None:
+    if accepted is None:
         return Sweeps(p, residual, absorbed, count, False)
-    return kept._replace(sweeps=count)
+    return accepted._replace(sweeps=count)
 
 
 def confirmed(measurement: Measurement, decided: Mask, answer: NDArray[np.intp]) -> Mask:
@@ -293,7 +294,7 @@ def confirmed(measurement: Measurement, decided: Mask, answer: NDArray[np.intp])
 def flip_check(
     measurement: Measurement, posterior: Posterior, prior: Array, options: EPOptions = DEFAULT
 ) -> Posterior:
-    """The posterior, no record surer than the likelihood of the next best answer allows.
+    """The posterior, no record more certain than the likelihood of the next best answer allows.
 
     With all other records as decided, the likelihood ratio of every other candidate of a record,
     and of two records changed together (a swap is the usual mistake), follows exactly. If another
@@ -332,7 +333,7 @@ def flip_check(
 
 
 def descended(
-    choice: Choice, gram: Array, told: Array, present: Mask, least: float = 1e-3
+    choice: Choice, gram: Array, cross: Array, present: Mask, least: float = 1e-3
 ) -> Choice:
     """The answer (n,) after the best change of one record, or of two together, again and again
     until none lowers the sum of squares by ``least`` (in units of the noise's variance).
@@ -340,19 +341,19 @@ def descended(
     What was observed is a straight line of the records but for noise, so that no replay is needed
     to say what a change does: the inner products of the columns do.
 
-    gram, told: inner products of the whitened columns (n (K - 1)) with each other and with what
+    gram, cross: inner products of the whitened columns (n (K - 1)) with each other and with what
     the answer leaves. present (K,): candidates that are there at all, whose number is kept.
     """
     n, values, rows = len(choice), len(present), np.arange(len(choice))
     whole = np.zeros((n, values, n, values), np.float32)
     whole[:, 1:, :, 1:] = gram.reshape(n, values - 1, n, values - 1)
-    left = np.column_stack([np.zeros(n), told.reshape(n, values - 1)])
+    slope = np.column_stack([np.zeros(n), cross.reshape(n, values - 1)])
     for _ in range(n):
         record, other = np.nonzero(np.arange(values) != choice[:, None])
         now = choice[record]
         across = whole[record, other] - whole[record, now]  # (c, n, K)
         both = across[:, record, other] - across[:, record, now]
-        alone = 2 * (left[record, other] - left[record, now]) - np.diagonal(both)
+        alone = 2 * (slope[record, other] - slope[record, now]) - np.diagonal(both)
         more = present[other].astype(int) - present[now]
         pairs = alone[:, None] + alone[None, :] - 2 * both
         same = record[:, None] == record[None, :]
@@ -363,7 +364,7 @@ def descended(
             break
         for one in {best // len(pairs), best % len(pairs)}:
             i, a, b = record[one], now[one], other[one]
-            left -= whole[i, b] - whole[i, a]
+            slope -= whole[i, b] - whole[i, a]
             choice = np.where(rows == i, b, choice)
     return choice
 

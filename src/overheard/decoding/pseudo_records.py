@@ -90,7 +90,7 @@ class _Search:
     """Pseudo-records and theta* whose replay is to reproduce combinations of rounds of the updates.
 
     The coordinates of a point are x (n F + P,), standard normal a priori: records (n, P) are
-    base + mix @ U @ stretch, where U (n, F) is the first part of x and F the number of inputs that
+    base + mix @ U @ scale, where U (n, F) is the first part of x and F the number of inputs that
     are free, and theta* is last + width @ z, where z (P,) is the rest. What is matched is
     ``target`` (K, P), combinations ``rows`` (T, K) of the updates, as exactly as ``white``
     (K, P, P) says.
@@ -131,8 +131,8 @@ class _Search:
 
     def gap(self, x: Array) -> Array:
         """(K P,) what the replay misses, in units of what is allowed."""
-        left = self.target - self.rows.T @ (self.sent - self.replay(x)[2][-1])
-        return np.asarray((self.white @ left[:, :, None]).ravel())
+        missed = self.target - self.rows.T @ (self.sent - self.replay(x)[2][-1])
+        return np.asarray((self.white @ missed[:, :, None]).ravel())
 
     def slope(self, x: Array) -> Array:
         """(K P, n F + P) derivative of the replayed combinations, in units of what is allowed.
@@ -208,16 +208,16 @@ def decode_logistic(
     share = float(shares[np.argmin(losses)])
     if share == 0.0:
         return as_returned(last)
-    misfit, remaining = float(np.mean(search.gap(x) ** 2)), _remaining(search.slope(x), size)
+    chi2, remaining = float(np.mean(search.gap(x) ** 2)), _remaining(search.slope(x), size)
     move, second = beta - last, records.T @ records / len(records)
     second += 1e-3 * np.trace(second) / size * np.eye(size)
     across = (move @ second @ move) / size * np.linalg.inv(second)
-    covariance = max(1.0, misfit) * search.width @ remaining @ search.width.T
+    covariance = max(1.0, chi2) * search.width @ remaining @ search.width.T
     return LocalOptimum(
         estimate=last + share * move,
         covariance=covariance + options.doubt**2 * (np.outer(move, move) + across),
         identified=int(np.sum(np.linalg.eigvalsh(remaining) < 0.5)),
-        misfit=misfit,
+        chi2=chi2,
         noise_sd=float(np.sqrt(np.trace(search.noise) / size)),
         trusted=share,
     )
@@ -291,8 +291,9 @@ def _combinations(sent: Array, smooth: Array, equations: int) -> Array:
     count = int(np.clip(equations // size, 8, 24))
     low = smooth[:, : max(count - size, count // 2)]
     left, s, _ = np.linalg.svd(sent - low @ (low.T @ sent), full_matrices=False)
-    keep = min(count - low.shape[1], int(np.sum(s > 1e-12 * max(s[0], 1e-300))))
-    return np.concatenate([low, left[:, :keep]], 1)
+    # where there are few rounds the trend is all of it, and the residual of the models is rounding
+    used = min(count - low.shape[1], int(np.sum(s > 1e-12 * np.linalg.norm(sent))))
+    return np.concatenate([low, left[:, :used]], 1)
 
 
 def _match(search: _Search, options: PseudoRecordOptions) -> tuple[_Search, Array]:
@@ -324,10 +325,10 @@ def _descend(search: _Search, x: Array, most: int) -> Array:
             system = gram / (1.0 + damping) + np.eye(len(gram))
             dual = np.linalg.solve(system, gap + slope @ x / (1.0 + damping))
             tried = x + (slope.T @ dual - x) / (1.0 + damping)
-            left = search.gap(tried)
-            gain = 1.0 - (left @ left + tried @ tried) / cost
+            new = search.gap(tried)
+            gain = 1.0 - (new @ new + tried @ tried) / cost
             if gain > 0.0:
-                x, gap, damping = tried, left, damping / 6.0
+                x, gap, damping = tried, new, damping / 6.0
                 break
             damping = 6.0 * max(damping, 1e-3)
         if gain < 0.03:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from overheard.decoding.measurement import FLOOR, SPARE, Measurement, from_differences, stack
+from overheard.decoding.measurement import FLOOR, LEAST_DOF, Measurement, from_differences, stack
 from overheard.errors import FixRecording
 
 Array = NDArray[np.float64]
@@ -82,8 +82,8 @@ def _curves(series: Array, leak: float, combinations: int = 300) -> Array:
         q = max(int((tail > leak).sum()), 1)
         basis = np.ascontiguousarray(right[:q].T)
         projected = series @ basis
-        kept = series - projected @ basis.T
-        lost = float(np.einsum("ij,ij->", kept, kept))
+        rest = series - projected @ basis.T
+        lost = float(np.einsum("ij,ij->", rest, rest))
         if candidate is series or lost <= max(4.0 * leak**2, 1e-20 * energy):
             break
     return basis if q < rounds else np.eye(rounds)
@@ -98,15 +98,15 @@ def _coordinate(
     residual = residual / sd
     inside = curves.T @ residual
     outside = residual - curves @ inside
-    spare = residual.size - inside.size
+    dof = residual.size - inside.size
     chi2 = float(outside @ outside)
-    raised = max(1.0, float(np.sqrt(chi2 / spare))) if spare >= SPARE else 1.0
+    raised = max(1.0, float(np.sqrt(chi2 / dof))) if dof >= LEAST_DOF else 1.0
     touched = (values != 0).any(axis=1)
     rows = (coefficients[touched] @ upper.T) * values[touched, :, None] / raised
     part = from_differences(rows[:, 1:] - rows[:, :1], inside / raised, 1.0, floor=FLOOR / 4)
     features = np.zeros((*values.shape, part.rank))
     features[touched] = part.features
-    freedom, squares = part.residual_dof + spare, part.residual_ss + chi2 / raised**2
+    freedom, squares = part.residual_dof + dof, part.residual_ss + chi2 / raised**2
     return replace(part, features=features, residual_dof=freedom, residual_ss=squares)
 
 

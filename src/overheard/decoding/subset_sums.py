@@ -122,12 +122,12 @@ class SubsetSums:
         """(m,) equal numbers for records that enter every equation in the same way."""
         order = np.lexsort((self.row, self.record))
         keys: dict[bytes, int] = {}
-        found = np.empty(self.records, dtype=np.intp)
+        result = np.empty(self.records, dtype=np.intp)
         ends = np.cumsum(np.bincount(self.record, minlength=self.records))[:-1]
         for record, part in enumerate(np.split(order, ends)):
             key = self.row[part].tobytes() + self.difference[part].tobytes()
-            found[record] = keys.setdefault(key, len(keys))
-        return found
+            result[record] = keys.setdefault(key, len(keys))
+        return result
 
     def measurement(self, asked: Flags | None = None) -> Measurement:
         """All equations, white and reduced, of the records ``asked`` (m,), all by default; others
@@ -160,10 +160,10 @@ def sums_over_cells(
     term, cell: (K, m), what each record adds under each candidate, and to which cell's sum.
     """
     count, records = term.shape
-    said, cells = np.isfinite(total), len(total)
+    known, cells = np.isfinite(total), len(total)
     shape, people = (cells, records), np.arange(records)
     added = [sparse.csr_matrix((t, (c, people)), shape) for t, c in zip(term, cell, strict=True)]
-    gaps = [sparse.coo_matrix((one - added[0])[said]) for one in added[1:]]
+    gaps = [sparse.coo_matrix((one - added[0])[known]) for one in added[1:]]
     free = np.eye(count - 1)
     for gap in gaps:
         gap.eliminate_zeros()
@@ -175,10 +175,10 @@ def sums_over_cells(
         np.concatenate([gap.row for gap in gaps]).astype(np.int64),
         np.concatenate([gap.col for gap in gaps]).astype(np.int64),
         np.concatenate([np.outer(gap.data, unit) for gap, unit in zip(gaps, free, strict=True)]),
-        (total - np.bincount(cell[0], term[0], cells))[said],
-        np.where(noise > 0, noise, 1.0)[said],  # 0: nobody is in the cell
-        (np.full(cells, np.nan) if half_width is None else half_width)[said],
-        np.flatnonzero(said),
+        (total - np.bincount(cell[0], term[0], cells))[known],
+        np.where(noise > 0, noise, 1.0)[known],  # 0: nobody is in the cell
+        (np.full(cells, np.nan) if half_width is None else half_width)[known],
+        np.flatnonzero(known),
     )
 
 
@@ -204,7 +204,7 @@ class Decoded:
 
     posterior: Posterior
     proven: Flags
-    misfit: float
+    chi2: float
 
 
 def decode_subset_sums(
@@ -216,15 +216,15 @@ def decode_subset_sums(
     most = 0.0 if np.isfinite(equations.half_width).any() else state.options.contradicted
     if state.contradictions > most * max(state.solved, 1):
         ties = same_rows(np.column_stack([state.group, p0]))
-        found = decode_tied(equations.measurement(), ties, p0)
-        found, proven = replace(found, flag=POOR_FIT), np.zeros(len(p0), dtype=bool)
+        result = decode_tied(equations.measurement(), ties, p0)
+        result, proven = replace(result, flag=POOR_FIT), np.zeros(len(p0), dtype=bool)
     else:
-        found, proven = _completed(equations, state, p0), state.proven()
-    decided = np.where(found.confidence > 1 - 1e-9, found.guess, -1)
+        result, proven = _completed(equations, state, p0), state.proven()
+    decided = np.where(result.confidence > 1 - 1e-9, result.guess, -1)
     rest = equations.given(decided)
     closed = np.bincount(rest.row, minlength=rest.rows) == 0
-    left = np.square(rest.residual[closed] / rest.sd[closed])
-    return Decoded(found, proven, float(left.mean()) if len(left) else float("nan"))
+    squares = np.square(rest.residual[closed] / rest.sd[closed])
+    return Decoded(result, proven, float(squares.mean()) if len(squares) else float("nan"))
 
 
 def _completed(equations: SubsetSums, state: Conditioning, p0: Array) -> Posterior:
@@ -235,10 +235,10 @@ def _completed(equations: SubsetSums, state: Conditioning, p0: Array) -> Posteri
     for records, share in state.posteriors(open_, p0):
         shares[records], listed[records] = share, True
     if listed.all():
-        left = equations.residual_at(values) if (values >= 0).all() else np.zeros(0)
-        chi2, rows = float(left @ left), len(left)
+        residual = equations.residual_at(values) if (values >= 0).all() else np.zeros(0)
+        chi2, rows = float(residual @ residual), len(residual)
         flag = "" if fits(chi2, rows) else POOR_FIT
-        found = Posterior(
+        result = Posterior(
             p0, chi2 / max(rows, 1), unknowns, unknowns, 1, not flag, "conditioning", flag
         )
     else:
@@ -246,23 +246,23 @@ def _completed(equations: SubsetSums, state: Conditioning, p0: Array) -> Posteri
         rest, apart = ~listed, np.unique(open_.row[listed[open_.record]])
         open_.residual[apart] = 0.0
         ties = same_rows(np.column_stack([state.group, p0])[rest])
-        found = decode_tied(open_.measurement(rest), ties, p0[rest])
-        shares[rest] = _modest(found.probabilities, p0[rest], state.options.max_unproven)
-        found = replace(found, rank=found.rank + int(listed.sum()) * (equations.candidates - 1))
+        result = decode_tied(open_.measurement(rest), ties, p0[rest])
+        shares[rest] = _modest(result.probabilities, p0[rest], state.options.max_unproven)
+        result = replace(result, rank=result.rank + int(listed.sum()) * (equations.candidates - 1))
     for group in np.flatnonzero(np.bincount(state.group) > 1):
         alike = np.flatnonzero(state.group == group)
         if (values[alike] >= 0).all():
             counts = np.bincount(values[alike], minlength=equations.candidates)
             shares[alike] = given_counts(p0[alike], counts)
-    return replace(found, probabilities=shares, unknowns=unknowns)
+    return replace(result, probabilities=shares, unknowns=unknowns)
 
 
 def _modest(probabilities: Array, p0: Array, limit: float) -> Array:
     """Mixed with the prior until no value is more probable than ``limit`` or its prior."""
     rows, best = np.arange(len(p0)), probabilities.argmax(axis=1)
-    chance, before = probabilities[rows, best], p0[rows, best]
+    p, before = probabilities[rows, best], p0[rows, best]
     most = np.maximum(before, limit)
-    weight = np.where(chance > most, (most - before) / np.maximum(chance - before, 1e-300), 1.0)
+    weight = np.where(p > most, (most - before) / np.maximum(p - before, 1e-300), 1.0)
     return p0 + weight[:, None] * (probabilities - p0)
 
 
@@ -287,15 +287,15 @@ def given_counts(prior: Array, counts: Ints) -> Array:
 
 def _coefficients(prior: Array, counts: Ints) -> Array:
     """Of the product of the polynomials p_i0 + sum_k p_ik x_k, up to x^counts, scaled."""
-    found = np.zeros(tuple(counts[1:] + 1))
-    found[(0,) * found.ndim] = 1.0
+    result = np.zeros(tuple(counts[1:] + 1))
+    result[(0,) * result.ndim] = 1.0
     for p in prior:
-        longer = p[0] * found
-        for axis in range(found.ndim):
-            ahead, behind = np.moveaxis(longer, axis, 0), np.moveaxis(found, axis, 0)
+        longer = p[0] * result
+        for axis in range(result.ndim):
+            ahead, behind = np.moveaxis(longer, axis, 0), np.moveaxis(result, axis, 0)
             ahead[1:] += p[axis + 1] * behind[:-1]
-        found = longer / longer.max()
-    return found
+        result = longer / longer.max()
+    return result
 
 
 @dataclass
@@ -334,9 +334,9 @@ class Conditioning:
         self._number = np.array([len(counts) for counts in self.possible])
         self._condition([*self._parts(equations, equations.cell)])
         self._condition([*self.components(equations.given(self.values()))])
-        left = equations.given(self.values())
-        closed = np.bincount(left.row, minlength=left.rows) == 0
-        self.contradictions += int((closed & (np.abs(left.residual) > left.half_width)).sum())
+        open_ = equations.given(self.values())
+        closed = np.bincount(open_.row, minlength=open_.rows) == 0
+        self.contradictions += int((closed & (np.abs(open_.residual) > open_.half_width)).sum())
 
     def values(self) -> Ints:
         """(m,) candidates, -1 where undecided; the records of a group get theirs in order."""
@@ -414,13 +414,13 @@ class Conditioning:
                 answers = self._solutions(cell)
                 cell.solved |= answers is not None
                 if answers is None:
-                    keep = self._within_bounds(cell)
+                    used = self._within_bounds(cell)
                 else:
-                    keep = [np.flatnonzero(np.bincount(option)) for option in answers[0]]
-                cell.contradicted = not all(map(len, keep))
+                    used = [np.flatnonzero(np.bincount(option)) for option in answers[0]]
+                cell.contradicted = not all(map(len, used))
                 if cell.contradicted:
                     continue
-                for group, options in zip(cell.groups, keep, strict=True):
+                for group, options in zip(cell.groups, used, strict=True):
                     moved |= len(options) < self._number[group]
                     self.possible[group] = self.possible[group][options]
                     self._number[group] = len(options)

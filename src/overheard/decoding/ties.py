@@ -68,27 +68,30 @@ def linear_solve(measurement: Measurement, groups: Groups, prior: Any = None) ->
         return None
     trusted = believable(measurement).capped(PRECISION)
     rows = trusted.differences
-    gram, told = (rows @ rows.T).reshape(shape * 2), (rows @ trusted.total).reshape(shape)
-    solved = solve_gram(gram, told, groups, prior)
+    gram, cross = (rows @ rows.T).reshape(shape * 2), (rows @ trusted.total).reshape(shape)
+    solved = solve_gram(gram, cross, groups, prior)
     if solved is None:
         return None
     posterior, shares = solved
-    left = trusted.total - np.tensordot(shares, trusted.features, 2)
-    chi2, equations = float(left @ left) + trusted.residual_ss, trusted.rank + trusted.residual_dof
+    miss = trusted.total - np.tensordot(shares, trusted.features, 2)
+    chi2, equations = (
+        float(miss @ miss) + trusted.residual_ss,
+        trusted.rank + trusted.residual_dof,
+    )
     if not fits(chi2, equations):
         return None
     return replace(posterior, chi2_per_equation=chi2 / equations, rank=measurement.rank)
 
 
 def solve_gram(
-    gram: Array, told: Array, groups: Groups, prior: Any = None, unit: float = 1.0
+    gram: Array, cross: Array, groups: Groups, prior: Any = None, unit: float = 1.0
 ) -> tuple[Posterior, Array] | None:
     """Gaussian posteriors rounded to whole counts: of all records, then of those that are still
     open, given the others, and so on; None where a solve leaves most of its records in doubt.
 
-    gram: (m, K - 1, m, K - 1), inner products of the whitened differences; told: (m, K - 1), theirs
-    with what candidate 0 of every record leaves of the total. With the posterior come the whole
-    counts as shares (m, K), to be held against the equations, which inner products cannot be.
+    gram: (m, K - 1, m, K - 1), inner products of the whitened differences; cross: (m, K - 1),
+    theirs with what candidate 0 of every record leaves of the total. With the posterior come the
+    whole counts as shares (m, K), to be held against the equations, which inner products cannot be.
 
     A solve is a Cholesky factor of the Gram matrix plus the prior's precision, which is 4 or more,
     so that rounding matters little even at a condition of 1e12. Products may be in units of
@@ -96,19 +99,19 @@ def solve_gram(
     unknowns of which the equations tell more than the prior does. Method "linear_solve", or
     "counts" where there are ties.
     """
-    p0 = check_prior(prior, len(told), told.shape[1] + 1)
+    p0 = check_prior(prior, len(cross), cross.shape[1] + 1)
     first, sizes = np.unique(groups, return_index=True)[1], np.bincount(groups)
     method = "linear_solve" if len(first) == len(groups) else "counts"
     if method == "linear_solve":
         groups = first = np.arange(len(groups))
     else:
         gram = gram[first][:, :, first]
-    told, p = told[first], p0[first]
+    cross, p = cross[first], p0[first]
     sites, shift = moment_sites(p)
     sites = sites / sizes[:, None, None]
     counts, rank, solves, open_ = np.zeros_like(p), 0.0, 0, np.arange(len(first))
     while len(open_):
-        solved = _solved(gram, told, sites[open_], shift[open_], unit)
+        solved = _solved(gram, cross, sites[open_], shift[open_], unit)
         if solved is None:
             return None
         spread, mean = solved
@@ -116,19 +119,19 @@ def solve_gram(
         cavity = precision - sites[open_], np.einsum("nab,nb->na", precision, mean) - shift[open_]
         counts[open_], doubt = _rounded(p[open_], sizes[open_], *cavity)
         if not solves:
-            rank = told.size - float(np.einsum("nab,nab->", sites, spread))
+            rank = cross.size - float(np.einsum("nab,nab->", sites, spread))
         known, solves = doubt <= CERTAIN, solves + 1
         if 3 * known.sum() < len(open_):
             return None
-        told = told - np.tensordot(gram[:, :, known], counts[open_[known], 1:].round(), 2)
-        told, gram, open_ = told[~known], gram[~known][:, :, ~known], open_[~known]
+        cross = cross - np.tensordot(gram[:, :, known], counts[open_[known], 1:].round(), 2)
+        cross, gram, open_ = cross[~known], gram[~known][:, :, ~known], open_[~known]
     shares, whole = (one[groups] / sizes[groups, None] for one in (counts, counts.round()))
     unknowns = count_unknowns(p0)
     return Posterior(shares, 0.0, round(rank), unknowns, solves, True, method), whole
 
 
 def _solved(
-    gram: Array, told: Array, sites: Array, shift: Array, unit: float, margin: float = 0.01
+    gram: Array, cross: Array, sites: Array, shift: Array, unit: float, margin: float = 0.01
 ) -> tuple[Array, Array] | None:
     """Covariance (n, c, c) of each record's Gaussian posterior, and its mean (n, c).
 
@@ -137,16 +140,16 @@ def _solved(
     its own entry. The other half is several times what rounding errors of `UNKNOWNS` add up to:
     the square root of their number (Higham and Mary 2019).
     """
-    (n, free), single = told.shape, gram.dtype == np.float32
+    (n, free), single = cross.shape, gram.dtype == np.float32
     system, each = gram.copy(), np.arange(n)
     system[each, :, each] += sites / unit
-    flat = system.reshape(told.size, -1).T  # symmetric, and in place for LAPACK
-    flat[np.diag_indices(told.size)] *= 1 - margin * single
+    flat = system.reshape(cross.size, -1).T  # symmetric, and in place for LAPACK
+    flat[np.diag_indices(cross.size)] *= 1 - margin * single
     potrf, potrs, trtri = linalg.get_lapack_funcs(("potrf", "potrs", "trtri"), (flat,))
     root, failed = potrf(flat, lower=1, overwrite_a=1)
     if failed:
         return None
-    mean = potrs(root, (told + shift / unit).ravel(), lower=1)[0].reshape(n, free)
+    mean = potrs(root, (cross + shift / unit).ravel(), lower=1)[0].reshape(n, free)
     if single:
         least = 0.5 * margin * unit * np.einsum("nana->na", gram).astype(np.float64)
         return np.linalg.inv(least[:, :, None] * np.eye(free) + sites), mean

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -88,7 +89,7 @@ def audit(
         kept or Checkpoint(),
         recipe,
     )
-    asked.truth  # noqa: B018  # read before anything is said, as it may be missing
+    asked.truth  # noqa: B018  # read before anything is attacked, as it may be missing
     pieces = asked.found_by(_parts(asked))
     scored, unanswered = of(Scored, pieces), (*of(Skipped, pieces), *of(Failed, pieces))
     ran = {s.finding.attack for s in scored} | {one.attack for one in unanswered}
@@ -103,7 +104,7 @@ def audit(
         failed=of(Failed, pieces),
         replays=together(of(Replay, pieces)),
         notes=notes_of(recording, findings),
-        promise=max(promises(recording), key=_spent, default=None),
+        promise=least_promise(recording),
     )
     curves = by_rounds(asked, record) if options.rounds else []
     ladder = by_knowledge(asked, record, scored) if options.ladder else []
@@ -131,8 +132,8 @@ def chosen_attacks(attacks: Iterable[str | Attack]) -> list[Attack]:
 
 
 def _parts(asked: Asked) -> list[Part]:
-    """The attacks on every target and client that they are about, slow searches last, and then the
-    replay of every client."""
+    """The attacks on every target and client that they are about, slow searches last and each by
+    itself, and then the replay of every client."""
     recording, attacking = asked.recording, by_question(asked.attacks)
     whom = {t: (EVERYBODY,) if t.asked.together else asked.clients for t in asked.targets}
     steps = [(t, c) for t in asked.targets for c in whom[t]]
@@ -142,9 +143,10 @@ def _parts(asked: Asked) -> list[Part]:
     for slow in (False, True):
         for target, client in steps:
             these = [a for a in attacking.get(target.question, ()) if is_slow(a) == slow]
-            if these:
-                name = f"{target.key} of {client or ALL_CLIENTS}"
-                parts.append(Part(name, partial(_attacked, target, client, these)))
+            name = f"{target.key} of {client or ALL_CLIENTS}"
+            for some in [[one] for one in these] if slow else [these] * bool(these):
+                key = ("outcome", target.key, client, *map(asked.key_of, some))
+                parts.append(Part(name, partial(_attacked, target, client, some), key))
     if any(not t.asked.together for t in asked.targets):
         replay = "replay of"
         parts += [Part(f"{replay} {c}", partial(_replay, c), (replay, c)) for c in asked.clients]
@@ -158,13 +160,10 @@ def _replay(client: str, asked: Asked) -> list[Replay]:
 
 def _attacked(
     target: Target, client: str, attacks: Sequence[Attack], asked: Asked
-) -> Iterator[Scored | Skipped | Failed]:
+) -> list[Scored | Skipped | Failed]:
     """Attacks on one target of one client."""
     case = cache(partial(asked.case, target, client))
-    for attack in attacks:
-        one = partial(asked.tried, attack, target, client, case)
-        key = ("outcome", target.key, client, asked.key_of(attack))
-        yield from asked.kept.made(lambda one=one: [one()], *key)  # type: ignore[misc]
+    return [asked.tried(attack, target, client, case) for attack in attacks]
 
 
 def _run(asked: Asked) -> Run:
@@ -214,10 +213,10 @@ def notes_of(recording: Recording, findings: Sequence[Finding]) -> tuple[str, ..
 
 def range_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
     """In words, once per secret that is a number cut into ranges: which, and what is right."""
-    said = dict.fromkeys((f.attribute, f.details.get("right_is")) for f in findings)
+    stated = dict.fromkeys((f.attribute, f.details.get("right_is")) for f in findings)
     return tuple(
         f"{secret} is a number: a guess counts as right if it names {right}."
-        for secret, right in said
+        for secret, right in stated
         if right
     )
 
@@ -236,42 +235,31 @@ def flag_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def promises(recording: Recording) -> list[Promise]:
-    """What is promised to the records of the client that is promised least; empty if nothing is.
-    Epsilons at different deltas are not compared: one promise for each delta."""
+def least_promise(recording: Recording) -> Promise | None:
+    """What is promised to the records of the client that is promised least; None if nothing is."""
     content = recording.side("PrivacyBudget") or {}
     try:
-        named = {client: {**about, "client": client} for client, about in content.items()}
-        found = [Promise.model_validate(one) for one in named.values()]
+        found = [Promise(client=client, **about) for client, about in content.items()]
     except (ValidationError, TypeError, AttributeError) as error:
         wrong = first_error(error) if isinstance(error, ValidationError) else str(error)
         raise FixRecording(
             f"{recording.side_folder}: PrivacyBudget is not what the format says ({wrong}); "
             "record again"
         ) from error
-    alike = grouped(found, lambda p: p.delta).values()
-    return [max(same, key=_spent) for same in alike]
-
-
-def _spent(promise: Promise) -> tuple[float, float]:
-    """Of a promise, what it leaves open of a record's values and of its presence."""
-    return tuple(inf if e is None else e for e in (promise.changed, promise.epsilon))  # type: ignore[return-value]
+    unbounded = [tuple(inf if e is None else e for e in (p.changed, p.epsilon)) for p in found]
+    return max(zip(unbounded, found, strict=True), key=itemgetter(0), default=(None, None))[1]
 
 
 def promise_notes(recording: Recording) -> tuple[str, ...]:
-    """The promises in words, and what they leave out; none if there is none."""
-    found, content = promises(recording), recording.side("PrivacyBudget") or {}
-    sizes = Counter(about["delta"] for about in content.values())
-    notes = []
-    for worst in found:
-        how, among = f"{worst.words}; client {worst.client}", sizes[worst.delta]
-        if sizes.total() > 1:
-            how += f", promised the least of {among}" + " at this delta" * (len(found) > 1)
-        promised = f": none is promised to a record ({how})"
-        if worst.epsilon is not None:
-            values = "" if worst.changed is None else f" and {worst.changed:.3g} for its values"
-            promised = f" promised to a record: epsilon {worst.epsilon:.3g} for its presence"
-            promised += f"{values}, at delta {worst.delta:.3g} ({how})"
-        notes.append(f"Differential privacy{promised}.")
-    bounded = any(about["epsilon"] is not None for about in content.values())
-    return (*notes, *([LEFT_OUT] * bounded))
+    """The promise in words, and what it leaves out; none if there is none."""
+    if (worst := least_promise(recording)) is None:
+        return ()
+    every = (recording.side("PrivacyBudget") or {}).values()
+    how = f"{worst.words}; client {worst.client}"
+    how += f", promised the least of {len(every)}" * (len(every) > 1)
+    note = f"Differential privacy: none is promised to a record ({how})."
+    if worst.epsilon is not None:
+        values = "" if worst.changed is None else f" and {worst.changed:.3g} for its values"
+        note = f"Differential privacy promised to a record: epsilon {worst.epsilon:.3g} for its "
+        note += f"presence{values}, at delta {worst.delta:.3g} ({how})."
+    return (note, *([LEFT_OUT] * any(about["epsilon"] is not None for about in every)))

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from overheard.attacks.baselines import imputed_prior
 from overheard.data.dataset import together
-from overheard.programs.program import Told
+from overheard.programs.program import Terms
 from overheard.programs.records import Records, Value, encode, positions
 from overheard.randomness import stream
 from overheard.transcript.knowledge import (
@@ -62,7 +62,7 @@ class Imputer:
 
     def values(
         self,
-        recipe: Told,
+        recipe: Terms,
         truth: Mapping[str, Records],
         client: str,
         column: str,
@@ -87,12 +87,12 @@ class Imputer:
         hits = np.asarray(p.argmax(axis=1) == wanted, dtype=np.float64)
         return Imputed(hits, np.log2(p[np.arange(len(wanted)), wanted]))
 
-    def label_errors(self, recipe: Told, truth: Mapping[str, Records], client: str) -> Array | None:
+    def label_errors(self, terms: Terms, truth: Mapping[str, Records], client: str) -> Array | None:
         """Absolute errors of the labels, given the inputs, in the label's own units."""
-        column = recipe.target.column
+        column = terms.target.column
 
         def table(records: Records) -> tuple[Array, NDArray[Any]]:
-            return encode(recipe.encoding, records), records[column]
+            return encode(terms.encoding, records), records[column]
 
         found = self._of((column,), truth, client, table, 0)
         return None if found is None else np.abs(found[0] - found[1])
@@ -147,12 +147,12 @@ def _held_out(
             continue
         with threadpool_limits(1):  # on so few records threads wait for one another
             model.fit(x[others], y[others])
-            said = model.predict_proba(x[mine]) if values else model.predict(x[mine])
+            predicted = model.predict_proba(x[mine]) if values else model.predict(x[mine])
         if values:
-            p = np.zeros((len(said), values))
-            p[:, model.classes_] = said
-            said = (len(others) * p + 1) / (len(others) + values)
-        guessed[mine] = said
+            p = np.zeros((len(predicted), values))
+            p[:, model.classes_] = predicted
+            predicted = (len(others) * p + 1) / (len(others) + values)
+        guessed[mine] = predicted
     return guessed
 
 
@@ -186,7 +186,7 @@ def best_imputation(
     return Imputed(hits, max(own.log2, others.log2, key=np.mean))
 
 
-def _public(recipe: Told, records: Records, secret: tuple[str, ...]) -> Array:
+def _public(recipe: Terms, records: Records, secret: tuple[str, ...]) -> Array:
     """Public inputs and the label, without what the secret is."""
     inside = recipe.encoding.inputs_of_all(secret)
     public = np.delete(encode(recipe.encoding, records), inside, axis=1)
@@ -196,7 +196,7 @@ def _public(recipe: Told, records: Records, secret: tuple[str, ...]) -> Array:
 
 
 def imputed_group_means(
-    recipe: Told,
+    recipe: Terms,
     truth: Mapping[str, Records],
     client: str,
     column: str,

@@ -1,8 +1,9 @@
 """How does long work survive errors, kills and full disks? One piece at a time.
 
-A piece is one attack on one client, or one curve. Whatever its run raises ends nothing but itself
-(`attempt`). It is kept the moment it is there (`Checkpoint`) and read back bit for bit, so that
-work that is asked the same again ends the same however often it was stopped.
+A piece is what the quick attacks found of one client, or one slow search, or one curve. What an
+attack raises ends nothing but itself (`attempt`). A piece is kept the moment it is there
+(`Checkpoint`) and read back bit for bit, so that work that is asked the same again ends the same
+however often it was stopped.
 
 ``OUT/unfinished/`` holds what was asked (``asked.json``) and the pieces found. The pieces of an
 audit hold scores of single records: when its results are whole, the folder goes.
@@ -31,14 +32,14 @@ from overheard.transcript.store import Recording
 
 Answer = TypeVar("Answer")
 Progress = Callable[[str, int, int], None]
-"""Told what begins, how many steps are done and how many there are."""
+"""Called with what begins, how many steps are done and how many there are."""
 NOT_RUN = (NotRun, FixData)
 """An attack that raises one of these does not apply; anything else is an error of the attack."""
 LONGEST = 300
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Nobody is told how far it is."""
+    """Nobody asks how far it is."""
 
 
 def attempt(
@@ -192,7 +193,7 @@ def finish(work: Path, name: str, result: str) -> Path:
 def fingerprint(recording: Recording) -> str:
     """A digest of a recording, by its indexes: they hold the digests of everything else."""
     total = hashlib.sha256()
-    for folder in (recording.path / "wire", recording.side_folder, recording.beside / "truth"):
+    for folder in (recording.path / "messages", recording.side_folder, recording.beside / "truth"):
         index = folder / INDEX
         raw = index.read_bytes() if index.is_file() else b"none"
         total.update(hashlib.sha256(raw).digest())

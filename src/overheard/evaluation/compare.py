@@ -63,8 +63,8 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """For a program: everything."""
-        told: dict[str, Any] = TypeAdapter(Comparison).dump_python(self, mode="json")
-        return told
+        content: dict[str, Any] = TypeAdapter(Comparison).dump_python(self, mode="json")
+        return content
 
 
 def compare(before: Audit, after: Audit, clients: bool = False) -> Comparison:
@@ -110,7 +110,7 @@ def _findings(audit: Audit, best: Finding) -> dict[str | None, Finding]:
 
 def _lost(before: Audit, after: Audit) -> tuple[str, ...]:
     """What learned most about a secret before and gave no answer now that can be relied on."""
-    told = []
+    lines = []
     for strongest in best_of(row for row in before.pooled if row.reliable).values():
         was, now = (_findings(x, strongest) for x in (before, after))
         gone = [c for c, f in was.items() if not f.flag and (c not in now or now[c].flag)]
@@ -121,11 +121,11 @@ def _lost(before: Audit, after: Audit) -> tuple[str, ...]:
         skips = [s.reason for s in unanswered if (s.attack, s.attribute) == about]
         flags = [now[c].flag for c in gone if c in now]
         why = "; ".join(dict.fromkeys([*skips, *flags])) or "it was not tried"
-        told.append(
+        lines.append(
             f"{strongest.attack}, which learned most about {_secret(strongest)} before, gave no "
             f"answer to rely on now for {len(gone)} of {len(was)} client(s): {why}"
         )
-    return tuple(told)
+    return tuple(lines)
 
 
 def _compared(audits: tuple[Audit, Audit], best: tuple[Finding, Finding], level: float) -> Compared:

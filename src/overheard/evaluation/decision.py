@@ -107,7 +107,7 @@ def _topics(audit: Audit) -> list[Topic]:
 
 def _secret(topic: Topic, findings: Sequence[Finding], pooled: Sequence[Finding]) -> dict[str, Any]:
     """A `record.Secret`: about the strongest client or, where only they show more, about all
-    clients together. "No sign" is said of all clients or not at all."""
+    clients together. "No sign" holds of all clients or of none."""
     about, over_all = ([f for f in rows if f.topic == topic] for rows in (findings, pooled))
     best = {f.client: f for f in best_of(about).values()}
     worst: Finding | None = strongest(about)
@@ -280,11 +280,11 @@ def share_p_value(hits: int, n: int, reference: float | None, evidence: float | 
     probability ``reference``, the better of the client's commonest value and imputation (exact).
     Accuracy is blind to rare values: finding the only positive among 300 moves it by a third of a
     per cent. The second therefore asks the probabilities. ``evidence`` bits are by how much they
-    beat the better of the client's own shares and of imputation, as log2 of a
-    likelihood ratio. Where the records' values are independent draws of which the adversary heard
-    nothing, such a ratio has an expectation of at most 1 (the client's shares are the likeliest
-    ones, which only makes it smaller: universal inference, Wasserman, Ramdas and Balakrishnan
-    2020), so that it exceeds 1/p with probability at most p.
+    beat the better of the client's own shares and of imputation, as log2 of a likelihood ratio.
+    Where the records' values are independent draws of which the adversary observed nothing, such a
+    ratio has an expectation of at most 1 (the client's shares are the likeliest ones, which only
+    makes it smaller: universal inference, Wasserman, Ramdas and Balakrishnan 2020), so that it
+    exceeds 1/p with probability at most p.
     """
     by_hits = 1.0 if reference is None else float(binom.sf(hits - 1, n, min(reference, 1.0)))
     if evidence is None:

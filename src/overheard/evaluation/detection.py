@@ -27,14 +27,14 @@ def check_observed(view: View) -> None:
     if (sums.participation == sums.participation[:, :1]).all():
         raise ListenLonger(
             f"all {len(sums.clients)} clients took part in the same {len(sums)} rounds, so their "
-            "updates are only ever heard together and cannot be told apart; record a federation "
+            "updates are only ever observed together and cannot be told apart; record a federation "
             "with participation below 1"
         )
 
 
 def suspects(guess: ClientProperty, sums: Sums) -> tuple[Suspect, ...]:
     """Every client: the accused first, then by probability."""
-    chosen, said = guess.choice(), remarks(sums)
+    chosen, remark_of = guess.choice(), remarks(sums)
     found = [
         Suspect(
             client=client,
@@ -42,7 +42,7 @@ def suspects(guess: ClientProperty, sums: Sums) -> tuple[Suspect, ...]:
             accused=bool(chosen[k]),
             rounds=int(sums.participation[:, k].sum()),
             contribution=None if guess.contribution is None else float(guess.contribution[k]),
-            remark=said.get(client, ""),
+            remark=remark_of.get(client, ""),
         )
         for k, client in enumerate(guess.clients)
     ]
@@ -52,12 +52,12 @@ def suspects(guess: ClientProperty, sums: Sums) -> tuple[Suspect, ...]:
 def remarks(sums: Sums) -> dict[str, str]:
     """Clients about whom the participation says little, each with the reason."""
     seen: dict[bytes, str] = {}
-    said: dict[str, str] = {}
+    remark_of: dict[str, str] = {}
     for name, column in zip(sums.clients, sums.participation.T, strict=True):
         if not column.any():
-            said[name] = "never took part: nothing was heard of it"
+            remark_of[name] = "never took part: nothing was observed of it"
         elif column.all():
-            said[name] = "took part in every round: never heard apart from the rest"
+            remark_of[name] = "took part in every round: never observed apart from the rest"
         elif (first := seen.setdefault(column.tobytes(), name)) != name:
-            said[name] = f"took part in the same rounds as {first}"
-    return said
+            remark_of[name] = f"took part in the same rounds as {first}"
+    return remark_of

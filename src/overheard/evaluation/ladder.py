@@ -1,4 +1,4 @@
-"""What would fewer rounds, or less knowledge of the clients, have told the adversary?
+"""What would fewer rounds, or less knowledge of the clients, have shown the adversary?
 
 Of every secret the attack that learned most over all clients is asked again, on the client where it
 learned most: with the rounds observed cut to 1, 2, 5, 10, ..., the rest of the adversary's
@@ -162,7 +162,7 @@ def lowered(
 ) -> tuple[View, NDArray[Any]]:
     """The view of an adversary on this rung, and which of the client's records it knows of."""
     if Labels not in view.kinds:
-        raise GrantKnowledge("of labels nobody asks how much must be known")
+        raise GrantKnowledge("the knowledge ladder is not asked of labels")
     records, labels = view.know(PublicRecords).records, view.know(Labels).values
     rng = stream(seed, "rung", rung.name, view.client, view.target.key)
     known = np.arange(len(labels))

@@ -60,22 +60,22 @@ def log2_shares(column: NDArray[Any], values: tuple[Value, ...]) -> Array:
 
 def rare_value(guess: AttributeValues, column: NDArray[Any]) -> dict[str, float | int | str]:
     """The rarest value that occurs (the first among equals): how many there are, how many of them
-    are found (recall), how many of those said to have it do (precision), and both in one, F1.
+    are found (recall), how many of those named do (precision), and both in one, F1.
 
     Beside accuracy for skewed attributes, of which always guessing the commonest value gets most.
     """
     truth, chosen = positions(column, guess.values), guess.choice()
     counts = np.bincount(truth, minlength=len(guess.values))
     rarest = int(np.where(counts > 0, counts, counts.max() + 1).argmin())
-    value, there, said = guess.values[rarest], int(counts[rarest]), int((chosen == rarest).sum())
+    value, there, named = guess.values[rarest], int(counts[rarest]), int((chosen == rarest).sum())
     hits = int(((truth == rarest) & (chosen == rarest)).sum())
-    told: dict[str, float | int | str] = {
+    found: dict[str, float | int | str] = {
         "rare_value": f"{value:g}" if isinstance(value, float) else str(value),
         "rare_records": there,
         "rare_recall": hits / there,
-        "rare_f1": 2 * hits / (there + said),
+        "rare_f1": 2 * hits / (there + named),
     }
-    return told | ({"rare_precision": hits / said} if said else {})
+    return found | ({"rare_precision": hits / named} if named else {})
 
 
 def client_losses(recipe: Recipe, theta: Array, records: Records) -> Array:

@@ -20,7 +20,7 @@ from overheard.evaluation.baselines import Imputer
 from overheard.evaluation.checkpoint import NOT_RUN, Checkpoint, Progress, attempt, silent
 from overheard.evaluation.record import Failed, Finding, Skipped
 from overheard.evaluation.scoring import ALL_CLIENTS, Case, Scored, Scorer, answers_in
-from overheard.programs.program import Told
+from overheard.programs.program import Terms
 from overheard.programs.records import Records
 from overheard.programs.trusted import trust, trusted
 from overheard.transcript.store import Recording
@@ -37,10 +37,10 @@ class AuditOptions:
     """How an audit is done.
 
     ``slow``: attacks that search for minutes run also when they are not named; otherwise they are
-    listed as skipped. ``progress``: told what begins, how many steps are done and how many there
-    are.
+    listed as skipped. ``progress``: called with what begins, how many steps are done
+    and how many there are.
 
-    ``rounds``: ask also what the first rounds alone would have told; ``ladder``: and what
+    ``rounds``: ask also what the first rounds alone would have shown; ``ladder``: and what
     adversaries learn who know less and less of the clients (`evaluation.ladder`), of whose columns
     ``demographics`` are in registers (none named: those that are called so). "brief" asks two
     rungs, of the client where most was learned, if it has no more than ``brief_records``: what a
@@ -74,7 +74,7 @@ class Asked:
     targets: tuple[Target, ...]
     options: AuditOptions
     kept: Checkpoint
-    recipe: Told
+    recipe: Terms
 
     @cached_property
     def truth(self) -> Mapping[str, Records]:
@@ -168,11 +168,11 @@ class Asked:
 @dataclass(frozen=True)
 class Part:
     """What can be done of an audit by itself: ``find`` finds its pieces, which are kept under
-    ``key`` (without one it sees to that itself)."""
+    ``key``."""
 
     name: str
     find: Callable[[Asked], Iterable[Any]]
-    key: tuple[str, ...] = ()
+    key: tuple[str, ...]
 
 
 def _found(
@@ -182,6 +182,4 @@ def _found(
     for factory in known:
         trust(factory)
     part = parts[number]
-    if part.key:
-        return number, asked.kept.made(partial(part.find, asked), *part.key)
-    return number, list(part.find(asked))
+    return number, asked.kept.made(partial(part.find, asked), *part.key)

@@ -74,10 +74,10 @@ class Policy(Spec):
     def words(self) -> str:
         """What it allows, in a sentence."""
         people = "nobody" if not self.people_known else f"at most {self.people_known:,} people"
-        said = f"{people} known beyond 99%, a lift of at most {100 * self.lift:g} points"
+        allowed = f"{people} known beyond 99%, a lift of at most {100 * self.lift:g} points"
         if self.epsilon is not None:
-            said += f", epsilon at most {self.epsilon:g} for a record's values"
-        return said
+            allowed += f", epsilon at most {self.epsilon:g} for a record's values"
+        return allowed
 
     def decide(self, audits: Sequence[Audit]) -> Decision:
         """The answer to audits of one recording under different threat models, with its reasons."""

@@ -135,7 +135,7 @@ class Suspect(Part):
     """One client, asked whether it has a property.
 
     ``rounds``: in how many it took part; ``contribution``: how much its updates helped, where the
-    attack can tell; ``remark``: why little can be said of it.
+    attack can tell; ``remark``: why little is known of it.
     """
 
     client: str
@@ -281,7 +281,7 @@ class Replay(Part):
 
     ``rounds``: those replayed; ``round``: the one that tells most. Its message is ``off`` of its
     update's length from the replay, where random orders and noise leave replays up to
-    ``by_chance`` from each other (0: nothing is random); where chance has a part all messages are
+    ``by_chance`` from each other (0: nothing is random); where something is random all messages are
     ``longer`` than the replays by this part of themselves, with the standard error ``longer_sd``.
     ``scores``: in standard deviations of the replays, how much nearer to the mean replay messages
     are than replays, how much nearer to what a full batch leads to, and how much more alike they
@@ -344,8 +344,8 @@ class AttackInfo(Part):
     @property
     def listens(self) -> bool:
         """Whether it is an attack: it needs what clients say. The others are guesses."""
-        said = {kind.name for kind in kinds().values() if listens([kind])}
-        return not said.isdisjoint(self.needs)
+        observed = {kind.name for kind in kinds().values() if listens([kind])}
+        return not observed.isdisjoint(self.needs)
 
 
 class Run(Part):

@@ -6,8 +6,8 @@ message it returned must be the replay, to rounding. Where mini-batches come in 
 noise was added, several replays show how far they are from each other, and the messages must be as
 close to them. Under secure aggregation the sum is replayed, of one set of clients whose records are
 all known. Clients that train no network answer again by their program (`repeated`): without
-chance there is one answer, to rounding; what draws at random is not checked, and says so. This is
-evaluation, not an attack: it needs the secret records.
+randomness there is one answer, to rounding; what draws at random is not checked, and says so. This
+is evaluation, not an attack: it needs the secret records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from overheard.errors import FixRecording, OverheardError
 from overheard.evaluation.checkpoint import attempt
 from overheard.evaluation.record import CLOSE, MOST_SDS, Replay, pooled_rate
 from overheard.programs.networks import network
-from overheard.programs.program import Exchange, Program, Told
+from overheard.programs.program import Exchange, Program, Terms
 from overheard.programs.recipe import Adam, Recipe
 from overheard.programs.records import Records, encode
 from overheard.programs.training import local_training, shards
@@ -42,7 +42,7 @@ ROUNDS, REPLAYS, AGAIN = 8, 16, 64
 """Rounds of each client, evenly spread, replays of each, and replays of a client that is farther
 from these than any of them from the others: one of seventeen is, by chance."""
 FALSE = 1e-3
-"""Chance that an audit calls any client strange that trained as declared, if readings were
+"""Probability that an audit calls any client strange that trained as declared, if readings were
 Gaussian; they are not quite: ``experiments/robustness/misdeclared.py`` counts how often it does."""
 MOST_NUMBERS = 1 << 26
 """Numbers that the replays of a round may hold."""
@@ -62,18 +62,18 @@ MOST_BYTES = 1 << 25
 
 def replays(
     recording: Recording,
-    told: Told,
+    spec: Terms,
     truth: Mapping[str, Records],
     clients: Sequence[str],
     seed: int = 0,
 ) -> tuple[Replay, ...]:
     """Whether each client's messages are what the recipe, or its program, makes of its records."""
-    these = (recording, told, truth)
+    these = (recording, spec, truth)
     return together([replayed(*these, client, len(clients), seed) for client in clients])
 
 
 def replayed(
-    recording: Recording, told: Told, truth: Mapping[str, Records], client: str, of: int, seed: int
+    recording: Recording, spec: Terms, truth: Mapping[str, Records], client: str, of: int, seed: int
 ) -> Replay:
     """One client's line before all are asked `together`, of so many clients."""
     level, work = (total / max(of, 1) for total in (FALSE, MOST_WORK))
@@ -84,10 +84,10 @@ def replayed(
         try:
             if client not in truth or not len(truth[client]):
                 return unchecked(reason="truth/ has no records of it")
-            if isinstance(told, Program):
-                return repeated(recording, told, truth[client], client, level, rng)
-            assert isinstance(told, Recipe)
-            return compared(*_trained(recording, told, truth, client, work), client, level, rng)
+            if isinstance(spec, Program):
+                return repeated(recording, spec, truth[client], client, level, rng)
+            assert isinstance(spec, Recipe)
+            return compared(*_trained(recording, spec, truth, client, work), client, level, rng)
         except OverheardError as error:
             return unchecked(reason=str(error))
 
@@ -119,11 +119,11 @@ def together(found: Sequence[Replay]) -> tuple[Replay, ...]:
 
 
 def _trained(
-    recording: Recording, told: Recipe, truth: Mapping[str, Records], client: str, work: float
+    recording: Recording, spec: Recipe, truth: Mapping[str, Records], client: str, work: float
 ) -> tuple[Messages, Training]:
     """What was observed of a client, alone or in the sum of the same clients, in as many rounds as
     may be replayed, and how it came about; refused if nobody can say."""
-    recipe, every = told.of(client), recording.rounds
+    recipe, every = spec.of(client), recording.rounds
     observed = [e for e in every if ("returned", client) in e.spans]
     alone = bool(observed)
     who: tuple[str, ...] = (client,)
@@ -135,7 +135,7 @@ def _trained(
         observed = [e for e in sums if set(e.participants or ()) == set(who)]
     if silent := [c for c in who if c not in truth]:
         raise FixRecording(
-            f"its update is heard in a sum only, and truth/ has no records of {silent[0]}"
+            f"its update is observed in a sum only, and truth/ has no records of {silent[0]}"
         )
     rounds = _affordable(recipe, sum(len(truth[c]) for c in who), len(observed), work)
     some = replace(recording, rounds=tuple(observed[r] for r in spread(len(observed), rounds)))
@@ -146,7 +146,7 @@ def _trained(
     defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
     if reason := unrepeatable(recipe, defence):
         raise FixRecording(reason)
-    return link, Training.of(told, defence, {c: truth[c] for c in who})
+    return link, Training.of(spec, defence, {c: truth[c] for c in who})
 
 
 def _affordable(recipe: Recipe, records: int, rounds: int, work: float) -> int:
@@ -162,7 +162,7 @@ def _affordable(recipe: Recipe, records: int, rounds: int, work: float) -> int:
 
 
 def _summed(recording: Recording, recipe: Recipe) -> Messages:
-    """What was heard of all clients, as if one client had sent it."""
+    """What was observed of all clients, as if one client had sent it."""
     names = [name for name, _ in recipe.model.layout()]
     observed = [
         (entry.number, *(np.concatenate([a[n].ravel() for n in names]) for a in (sent, total)))
@@ -182,7 +182,7 @@ def repeated(
     rng: np.random.Generator,
 ) -> Replay:
     """Whether a client's messages are what the program makes of its records."""
-    if program.chance and not program.trains:
+    if program.random and not program.trains:
         raise FixRecording("the program draws at random, and nobody repeats that")
     threat = Threat("replay", frozenset({Messages}), "")
     every = observe(recording, threat, LOCAL_MODEL, client).know(Messages).exchanges
@@ -194,7 +194,7 @@ def repeated(
         many = [Exchange(row, sent, program.respond(sent, records, rng)) for _ in range(times)]
         return np.array([_model(answer)[0] for answer in many])
 
-    if program.chance:
+    if program.random:
         return by_chance([_model(one) for one in some], again, level).line(client, numbers)
     offs = [program.distance(one.returned, program.respond(one.sent, records, rng)) for one in some]
     worst = max(range(len(some)), key=offs.__getitem__)
@@ -221,19 +221,19 @@ def unrepeatable(recipe: Recipe, defence: AppliedDefence) -> str:
     if other:
         return f"the defence {', '.join(other)} changes updates in a way that is not repeated here"
     if sparse and (defence.noise_sd or not certain(recipe)):
-        return f"which coordinates {', '.join(sparse)} sends depends on chance here"
+        return f"which coordinates {', '.join(sparse)} sends is random here"
     return ""
 
 
 def certain(recipe: Recipe) -> bool:
     """Whether training can come out in one way only."""
     ordered = recipe.full_batch or recipe.sends_gradient
-    return ordered and recipe.private is None and not network(recipe).chance
+    return ordered and recipe.private is None and not network(recipe).random
 
 
 @dataclass(frozen=True)
 class Training:
-    """Clients that train as declared and are heard as one, of whom there mostly is one: of each its
+    """Clients that train as declared and are observed as one, mostly a single one: of each its
     records, as the model sees them; and the defence."""
 
     recipe: Recipe
@@ -242,13 +242,13 @@ class Training:
     labels: tuple[Array, ...]
 
     @classmethod
-    def of(cls, told: Recipe, defence: AppliedDefence, records: Mapping[str, Records]) -> Training:
+    def of(cls, spec: Recipe, defence: AppliedDefence, records: Mapping[str, Records]) -> Training:
         """Of these clients on these records; of a batch that holds all of them, full batches."""
-        counted = told.steps or told.drop_last or told.private
-        if not counted and max(map(len, records.values())) <= (told.batch_size or 0):
-            told = told.model_copy(update={"batch_size": None})
-        inputs = tuple(encode(told.of(c).encoding, own) for c, own in records.items())
-        return cls(told, defence, inputs, tuple(map(told.target.encode, records.values())))
+        counted = spec.steps or spec.drop_last or spec.private
+        if not counted and max(map(len, records.values())) <= (spec.batch_size or 0):
+            spec = spec.model_copy(update={"batch_size": None})
+        inputs = tuple(encode(spec.of(c).encoding, own) for c, own in records.items())
+        return cls(spec, defence, inputs, tuple(map(spec.target.encode, records.values())))
 
     @property
     def certain(self) -> bool:
@@ -288,27 +288,27 @@ def compared(
     link: Messages, training: Training, client: str, level: float, rng: np.random.Generator
 ) -> Replay:
     """The messages of a link beside replays of them."""
-    wire, numbers = training.recipe.wire, tuple(link.rounds.tolist())
+    precision, numbers = training.recipe.precision, tuple(link.rounds.tolist())
     messages = list(zip(link.updates(), rounding(link), strict=True))
     if training.certain:
         outcomes = []
         for row, (update, rounded) in enumerate(messages):
-            said = update != 0 if training.defence.having("sparse") else slice(None)
+            nonzero = update != 0 if training.defence.having("sparse") else slice(None)
             exact, plain = (
-                training.updates(link.sent[row].astype(kind), 1, rng)[0][said]
-                for kind in ("float64", wire)
+                training.updates(link.sent[row].astype(kind), 1, rng)[0][nonzero]
+                for kind in ("float64", precision)
             )
-            sd = np.hypot(rounded[said], exact - plain)
-            outcomes.append(exactly(update[said], exact, sd, row))
+            sd = np.hypot(rounded[nonzero], exact - plain)
+            outcomes.append(exactly(update[nonzero], exact, sd, row))
         return max(outcomes, key=lambda o: (o.strange, o.off)).line(client, numbers)
 
     def again(row: int, times: int) -> Array:
-        return training.updates(link.sent[row].astype(wire), times, rng)
+        return training.updates(link.sent[row].astype(precision), times, rng)
 
     full = training.full_batch()
 
     def whole(row: int) -> Array | None:
-        sent = link.sent[row].astype(wire)
+        sent = link.sent[row].astype(precision)
         return full.updates(sent, 1, np.random.default_rng(0))[0] if full else None
 
     return by_chance(messages, again, level, whole).line(client, numbers)
@@ -323,15 +323,15 @@ def by_chance(
     """Updates (P,), each with the sd of its rounding, beside as many replays of each as asked for;
     more are where the first leave a doubt. ``whole``: what a full batch leads to in their place."""
     for times in (REPLAYS, AGAIN):
-        chance = Chance(times, len(messages[0][0]))
+        test = ReplayTest(times, len(messages[0][0]))
         for row, (update, rounded) in enumerate(messages):
             many = again(row, times)
             if not np.isfinite(many).all():
-                return Outcome(True, chance.rounds, np.inf)
-            chance.add(update, many, rounded, whole(row))
-        if not chance.farthest():
+                return Outcome(True, test.rounds, np.inf)
+            test.add(update, many, rounded, whole(row))
+        if not test.farthest():
             break
-    return chance.outcome(level)
+    return test.outcome(level)
 
 
 # ---------------------------- is a message as far from replays as they are from each other?
@@ -346,7 +346,7 @@ SHRUNK = 0.1
 
 @dataclass(frozen=True)
 class Outcome:
-    """A client's messages beside their replays. ``strange``: farther than chance and rounding
+    """A client's messages beside their replays. ``strange``: farther than randomness and rounding
     explain. Of the round that tells most (``row``), in parts of its update's length: ``off``, how
     far the message is from the mean replay, and ``by_chance``, how far the farthest replay is from
     the others (0 where nothing is random). ``longer``: how much longer than the replays all
@@ -386,8 +386,8 @@ def exactly(update: Array, replay: Array, rounded: Array, row: int = 0) -> Outco
     return Outcome(bool(off > explained), row, float(off / length))
 
 
-class Chance:
-    """Messages beside replays that differ by chance, round after round.
+class ReplayTest:
+    """Messages beside replays that differ at random, round after round.
 
     Five readings of a client. Three in units of each coordinate's spread among the replays: how far
     its messages are from the mean replays; how much longer they are along these, which a learning
@@ -447,7 +447,7 @@ class Chance:
         """(1 + R, 5): of the message, then of each replay."""
         far = np.sqrt(self.squares / self.rounds).clip(TINY)
         mean = np.sqrt((self.moved**2 / self.variance.clip(TINY)).mean(axis=1)).clip(TINY)
-        # its logarithm, as chance may bring one of few messages close to any direction
+        # its logarithm, as randomness may bring one of few messages close to any direction
         close = -np.log(np.maximum(self.turned / self.rounds, TINY))
         alike = np.log(mean / far) * bool(self.rounds > 1 and self.turned.any())
         return np.stack([far, np.abs(self.longer), mean, close, alike], axis=1)
@@ -476,7 +476,7 @@ class Chance:
         return np.asarray((own > most) & (np.array(matters)[[0, 1, 2, 3, 2]] > CLOSE))
 
     def outcome(self, level: float) -> Outcome:
-        """The round that tells most is the one that leaves least to chance."""
+        """The round that tells most is the one that is least random."""
         by_chance, off, row = min((*offs, row) for row, offs in enumerate(self.offs))
         strange, longer, readings = self.exceeded(level), self.longer, self.readings()
         # where noise drowns the mean replay, replays are as much shorter along it as messages are

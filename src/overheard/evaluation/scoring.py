@@ -30,7 +30,7 @@ from overheard.evaluation.decision import (
     smaller_p_value,
 )
 from overheard.evaluation.record import Bin, Calibration, Finding
-from overheard.programs.program import Told
+from overheard.programs.program import Terms
 from overheard.programs.records import Records
 from overheard.questions.question import Metric, Question, Topic, grouped, question_named
 from overheard.randomness import stream
@@ -88,7 +88,7 @@ class Posterior:
 
 
 def overconfident(found: Posterior) -> str:
-    """In words, by how much an attack is surer than right; empty where that may be chance.
+    """In words, by how much an attack is surer than right; empty where that may be random.
 
     More than 5 points, and beyond three standard errors of what it claims or of what it got.
     """
@@ -161,7 +161,7 @@ class Case:
     the question needs it. ``imputer``: the imputation baselines.
     """
 
-    recipe: Told
+    recipe: Terms
     truth: Mapping[str, Records]
     target: Target
     view: View
@@ -205,7 +205,7 @@ class Case:
             shared["n"] = len(self.records)
         details = finite(scores.get("details", {}))
         for kind in attack.needs & {Messages, Sums}:
-            details["rounds_heard"] = len(self.view.know(kind))
+            details["rounds_observed"] = len(self.view.know(kind))
         return Finding(**(shared | scores | {"details": details}))
 
     def scored_hits(
@@ -225,19 +225,17 @@ class Case:
         What an answer that flags itself says of single records is not worth repeating, nor is what
         the truth contradicts.
         """
-        told = finite(details)
-        if claimed is not None and "flag" not in told and (gap := overconfident(claimed)):
-            told["overconfident"] = gap
-        if "flag" in told or "overconfident" in told:
+        plain = finite(details)
+        if claimed is not None and "flag" not in plain and (gap := overconfident(claimed)):
+            plain["overconfident"] = gap
+        if "flag" in plain or "overconfident" in plain:
             claimed = None
         evidence = None if claimed is None else claimed.evidence
-        if claimed is not None:
-            told["bits_gained"] = float(claimed.bits.mean())
         majority, imputed = free
         imputation = None if imputed is None else float(imputed.mean())
         reference = max(majority, imputation or 0.0)
         # who claims something pays for two tests, also where the truth contradicts the claim
-        tested = 0.0 if "overconfident" in told else evidence
+        tested = 0.0 if "overconfident" in plain else evidence
         p = share_p_value(int(hits.sum()), len(hits), reference, tested)
         scores = self.mean_of(hits, attack)
         found = self.finding(
@@ -248,10 +246,10 @@ class Case:
             imputation=imputation,
             lift=scores["value"] - reference,
             n=len(hits),
-            details=told,
+            details=plain,
             calibration=None if claimed is None else calibration(claimed),
             evidence=evidence,
-            p_value=None if "flag" in told else p,
+            p_value=None if "flag" in plain else p,
         )
         return Scored(found, hits, imputed, claimed)
 
@@ -393,12 +391,12 @@ def over_clients(everybody: Sequence[Scored], free: Sequence[ByClient] = ()) -> 
         gains = [m.finding.evidence for m in members]
         whole = [gain for gain in gains if gain is not None]
         made["evidence"] = sum(whole) if len(whole) == len(gains) else None
-        # of many chances the binomial of their mean has the longest tail (Hoeffding 1956)
-        chances = [max(m.finding.majority or 0.0, m.finding.imputation or 0.0) for m in members]
-        chance = float(np.average(chances, weights=sizes))
+        # of many probabilities the binomial of their mean has the longest tail (Hoeffding 1956)
+        shares = [max(m.finding.majority or 0.0, m.finding.imputation or 0.0) for m in members]
+        share = float(np.average(shares, weights=sizes))
         bits = pooled_evidence(gains) if whole or contradicted else None
         if metric.hits:
-            made["p_value"] = share_p_value(int(units.sum()), len(units), chance, bits)
+            made["p_value"] = share_p_value(int(units.sum()), len(units), share, bits)
     else:
         made["lift"] = None if by_imputation is None else metric.gain(value, made["imputation"])
         clients = [m.finding.client for m in members]

@@ -1,1 +1,1 @@
-"""Makes recordings: the simulator, its algorithms, and what it is told in a config file."""
+"""Makes recordings: the simulator, its algorithms, and what a config file says."""

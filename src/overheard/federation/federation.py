@@ -40,13 +40,13 @@ from overheard.transcript.threat import nearest
 
 OF_SIMULATIONS = (
     *("seed", "server", "model.filters", "model.dropout", "model.initial"),
-    *("training.rounds", "training.participation", "training.weighting", "training.wire"),
+    *("training.rounds", "training.participation", "training.weighting", "training.precision"),
     *("training.isolate", "audit.auxiliary", "audit.membership", "audit.coverage"),
     *("property.kind", "property.targets", "property.ride"),
 )
 """Keys that say what a recording shows by itself, or what only a simulation can do."""
 OF_RECORDINGS = (
-    *("clients", "model.wire_names", "audit.strangers", "audit.also_fits"),
+    *("clients", "model.sent_names", "audit.non_members", "audit.also_fits"),
     *("property.shard_size", "property.record", "property.behaviour", "property.auxiliary"),
 )
 """Keys that a simulation settles by itself."""
@@ -77,9 +77,9 @@ class NetworkSettings(Spec):
     """Of a LeNet: the share of units left out in training. Example: `dropout = 0.5`"""
     initial: Literal["uniform", "zeros"] = "uniform"
     """The first model."""
-    wire_names: dict[str, str] = {}
+    sent_names: dict[str, str] = {}
     """Our name of a parameter to its name in the messages; left out, parameters are taken in the
-    order of the messages. Example: `wire_names = { "layers.0.weight" = "fc1.weight" }`"""
+    order of the messages. Example: `sent_names = { "layers.0.weight" = "fc1.weight" }`"""
 
     def code(self) -> tuple[str, ...]:
         """The code that it names, which must be trusted."""
@@ -118,7 +118,7 @@ class Training(LocalUpdate):
     """The share of the clients that take part in a round."""
     weighting: Literal["size", "equal"] = "size"
     """How clients count in the mean: by their records, or all the same."""
-    wire: Literal["float32", "float64"] = "float32"
+    precision: Literal["float32", "float64"] = "float32"
     """The precision of the messages."""
     isolate: str = ""
     """A client that is sent its own returned model in place of the global one, which is made
@@ -187,10 +187,9 @@ class Secrets(Spec):
     candidate pool."""
     coverage: float = Field(default=1.0, gt=0, le=1)
     """The share of each client's records that the adversary who asks about an attribute knows."""
-    strangers: str = ""
+    non_members: str = ""
     """A table of people who are no client's, or "held out": those whom the clients kept for tests.
-    Membership inference then asks who is the client's. Example: `strangers
-    = "others.csv"`"""
+    Membership inference then asks who is the client's. Example: `non_members = "others.csv"`"""
     also_fits: tuple[str, ...] = ()
     """Other descriptions, in words, that explain the messages as well; the report notes them.
     Example: `also_fits = ["adam, rate 0.01"]`"""
@@ -200,7 +199,7 @@ class SoughtProperty(Spec):
     """What some of the clients have or do, and the adversary asks of each (kerkouche2023)."""
 
     kind: Literal["membership", "inversion", "ascent", "free-rider"] | None = None
-    """They hold a target record ("membership"), send their update negated ("inversion"), climb the
+    """They hold a target record ("membership"), send their update negated ("inversion"), ascend the
     loss ("ascent") or do not train ("free-rider"). Example: `kind = "membership"`"""
     positives: NonNegativeInt | tuple[str, ...] | None = None
     """Simulated: how many clients have it, by default 5. Recorded: their names, where they are

@@ -81,11 +81,11 @@ class Plan:
 
     config: Federation
     dataset: Dataset
-    told: Recipe | Program
+    program: Recipe | Program
     clients: dict[str, Records]
     attributes: dict[str, AttributeDomain]
     label: tuple[Piece, ...] | None = None
-    strangers: Records | None = None
+    outsiders: Records | None = None
     auxiliary: Records | None = None
     properties: Properties | None = None
 
@@ -93,8 +93,8 @@ class Plan:
     def recipe(self) -> Recipe:
         """The recipe, for who can deal with networks only."""
         self.config.network()  # or refuse
-        assert isinstance(self.told, Recipe)
-        return self.told
+        assert isinstance(self.program, Recipe)
+        return self.program
 
 
 def plan(
@@ -120,7 +120,7 @@ def plan(
         dataset = dataset.trained(config.data.held_out)
     label, trained = _label_secret(config, dataset)
     alone = [secret for secret in secrets if isinstance(secret, str)]
-    outsiders, trained = outsiders_of(trained, alone, config.audit.membership, config.seed)
+    others, trained = outsiders_of(trained, alone, config.audit.membership, config.seed)
     clients = known_first(trained.by_client(), config.audit.coverage, config.seed)
     check("clients", len(clients), "the data", FixConfig)
     check("participations", len(clients) * config.training.rounds, "the federation", FixConfig)
@@ -140,21 +140,21 @@ def plan(
     for domain in attributes.values():
         refuse_function_of_public(seen, usual, domain)
     target = _target(dataset, config.data.scale != "none")
-    told: Recipe | Program
+    program: Recipe | Program
     if isinstance(config.model, Settings):
-        told = _program(config, config.model, usual, target, seen.records)
+        program = _program(config, config.model, usual, target, seen.records)
     else:
         own = {}
         if config.data.scale == "clients" and not config.encoding:
             every, mine = whole.by_client(), seen.by_client()
             own = {c: encoding_for(seen, values, config.data, mine[c], every[c]) for c in clients}
-        told = _recipe(config, *_own_terms(config, usual, target), architect, own)
+        program = _recipe(config, *_own_terms(config, usual, target), architect, own)
         if config.training.isolate and config.training.isolate not in clients:
             raise FixConfig(
                 f"training.isolate names {config.training.isolate!r}; the clients are "
                 f"{', '.join(clients)}"
             )
-    return Plan(config, dataset, told, clients, attributes, label, outsiders, auxiliary, properties)
+    return Plan(config, dataset, program, clients, attributes, label, others, auxiliary, properties)
 
 
 def _class_asked(config: Federation, dataset: Dataset) -> bool:
@@ -216,8 +216,8 @@ def _recipe(
     check("parameters", model.size, "the model", FixConfig)
     private = defence.step(len(target.classes)).private
     parts = {"model": model, "loss": loss, "encoding": encoding, "target": target, "own": own}
-    local = {name: getattr(training, name) for name in LocalUpdate.model_fields}
-    recipe = checked(Recipe, {**local, **parts, "private": private, "wire": training.wire})
+    local = {name: getattr(training, name) for name in (*LocalUpdate.model_fields, "precision")}
+    recipe = checked(Recipe, {**local, **parts, "private": private})
     if recipe.proximal and not recipe.pull:
         raise FixConfig("training.proximal belongs to algorithm = 'fedprox'")
     if not recipe.plain and (recipe.sends_gradient or recipe.private is not None):
@@ -294,7 +294,7 @@ def _label_secret(config: Federation, dataset: Dataset) -> tuple[tuple[Piece, ..
     count = asked.auxiliary
     order = stream(config.seed, "auxiliary").permutation(len(dataset.records))
     auxiliary, kept = kept_out(dataset, order[:count], "audit.auxiliary", count)
-    return (*_strangers(auxiliary, dataset.target), *groups), kept
+    return (*_auxiliary(auxiliary, dataset.target), *groups), kept
 
 
 def load_data(config: Federation) -> Dataset:
@@ -385,8 +385,8 @@ def write_knowledge(writer: SideWriter, plan: Plan) -> None:
     """Write truth and, for every target of the audit, the side knowledge that leaves it out."""
     if plan.clients:
         writer.truth(plan.clients)
-    told = plan.told
-    write(writer, ClientProgram(told))
+    program = plan.program
+    write(writer, ClientProgram(program))
     if (how := plan.config.training.shuffle) is not None:
         order = BatchOrder((how.seed,), (how.convention,))
         write(writer, dict.fromkeys(plan.clients, order))
@@ -408,8 +408,8 @@ def write_knowledge(writer: SideWriter, plan: Plan) -> None:
 
 def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
     """What can be disclosed to whoever asks each target of the plan."""
-    label, coverage = plan.told.target.column, plan.config.audit.coverage
-    base = Disclosure(LABEL, plan.told, plan.clients, plan.dataset.records)
+    label, coverage = plan.program.target.column, plan.config.audit.coverage
+    base = Disclosure(LABEL, plan.program, plan.clients, plan.dataset.records)
     known = {c: r.take(np.arange(known_count(len(r), coverage))) for c, r in plan.clients.items()}
     for domain in plan.attributes.values():
         _check_encoded(plan, domain)
@@ -418,7 +418,7 @@ def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
             target=attribute(*domain.columns),
             known=known,
             hidden=frozenset(domain.columns),
-            given=(domain, *_strangers(plan.auxiliary, label)),
+            given=(domain, *_auxiliary(plan.auxiliary, label)),
         )
     for column, among in pools:
         candidates = {
@@ -429,7 +429,7 @@ def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
     if plan.label is not None:
         yield replace(base, known=plan.clients, hidden=frozenset({label}), given=plan.label)
     if (sought := plan.properties) is not None:
-        common = (*_strangers(sought.auxiliary, label), ShardSize(sought.shard))
+        common = (*_auxiliary(sought.auxiliary, label), ShardSize(sought.shard))
         for secret in sought.secrets:
             if secret.record is not None:
                 looked_for: Piece = TargetRecord.split(secret.record, label)
@@ -438,17 +438,17 @@ def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
             yield replace(base, target=client_property(secret.column), given=(*common, looked_for))
 
 
-def _strangers(records: Records | None, label: str) -> tuple[Piece, ...]:
+def _auxiliary(records: Records | None, label: str) -> tuple[Piece, ...]:
     return () if records is None else (AuxiliaryData.split(records, label),)
 
 
 def _pools(plan: Plan) -> Iterator[Pools]:
     """Each client's pool of candidates, for every attribute that is unknown of them."""
-    if plan.strangers is None:
+    if plan.outsiders is None:
         return
-    seed, others = plan.config.seed, plan.strangers
+    seed, others = plan.config.seed, plan.outsiders
     pools = {c: pool_of(r, others, c, seed) for c, r in plan.clients.items()}
-    known = {plan.told.target.column}  # of candidates
+    known = {plan.program.target.column}  # of candidates
     for column in [c for c, d in plan.attributes.items() if not d.parts and c not in known] or [""]:
         yield column, pools
 
@@ -460,7 +460,7 @@ def _members(pool: Pool, column: str) -> Records:
 
 
 def _check_encoded(plan: Plan, domain: AttributeDomain) -> None:
-    listed = [block.column for block in plan.told.encoding.blocks if isinstance(block, OneHot)]
+    listed = [block.column for block in plan.program.encoding.blocks if isinstance(block, OneHot)]
     if domain.spread and domain.column in listed:
         raise FixConfig(
             f"attribute {domain.column!r} is cut into bins, but the encoding lists its values one "

@@ -7,6 +7,7 @@ one. A relative path starts at the folder of the file that names it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.foreign.files import inside
-from overheard.foreign.shown import short
+from overheard.foreign.shown import short, visible
 from overheard.programs.records import Spec
 from overheard.transcript.threat import nearest
 
@@ -25,7 +26,7 @@ HELD_OUT = "held out"
 """Not the name of a table: the people whom clients kept for tests."""
 PATHS = (
     *(("data", "path"), ("data", "options", "path"), ("data", "options", "folder")),
-    *(("audit", "strangers"), ("property", "record"), ("property", "auxiliary")),
+    *(("audit", "non_members"), ("property", "record"), ("property", "auxiliary")),
 )
 """The keys that name a file or a folder; in a sweep they stand in its ``[base]``."""
 
@@ -130,11 +131,11 @@ def keys(spec: type[Spec], kinds: Mapping[str, Iterable[type[Spec]]], at: str = 
     for name, schema in whole["properties"].items():
         path, default = f"{at}{name}", schema.get("default")
         meaning, _, example = " ".join(schema.get("description", "").split()).partition("Example: ")
-        said = "" if default in (None, "", [], {}) or "$ref" in schema else _toml(default)
-        example = example.strip("`") or (f"{name} = {said}" if said else "")
+        usual = "" if default in (None, "", [], {}) or "$ref" in schema else _toml(default)
+        example = example.strip("`") or (f"{name} = {usual}" if usual else "")
         if name in whole.get("required", ()):
-            said = "none: it is required"
-        found.append(Key(path, spec, _values(schema), said, meaning.strip(), example))
+            usual = "none: it is required"
+        found.append(Key(path, spec, _values(schema), usual, meaning.strip(), example))
         for kind in kinds.get(path) or specs_in(spec.model_fields[name].annotation):
             inside += keys(kind, kinds, f"{path}.")
     return found + inside
@@ -142,9 +143,29 @@ def keys(spec: type[Spec], kinds: Mapping[str, Iterable[type[Spec]]], at: str = 
 
 def _toml(value: Any) -> str:
     """A value of a key, as it stands in TOML."""
-    if not isinstance(value, dict):
-        return json.dumps(value)
-    return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(_entries(value)) + " }"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _entries(table: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """The lines of a table; of tables inside, with dotted keys."""
+    for name, value in table.items():
+        key = above + (name if re.fullmatch(r"[A-Za-z0-9_]+", name) else _toml(name))
+        if isinstance(value, Mapping) and value:
+            yield from _entries(value, f"{key}.")
+        else:
+            yield f"{key} = {_toml(value)}"
+
+
+def written(tables: Mapping[str, Mapping[str, Any]], remarks: Iterable[str]) -> bytes:
+    """A file of these tables, after remarks as comments."""
+    lines = [f"# {visible(line)}" for line in remarks]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *_entries(table)]
+    return "\n".join([*lines, ""]).encode()
 
 
 _TYPES = {"integer": "whole number", "number": "number", "string": "text", "object": "table"}

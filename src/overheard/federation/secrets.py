@@ -106,8 +106,8 @@ def outsiders_of(
 ) -> tuple[Records | None, Dataset]:
     """Records kept out of every client, and the dataset without them; None where none are asked.
 
-    A stranger who agrees with somebody else in everything but the attribute under audit cannot be
-    told from that person by anybody, so only records without such a twin are taken.
+    An outsider who agrees with somebody else in everything but the attribute under audit cannot be
+    distinguished from that person by anybody, so only records without such a twin are taken.
     """
     if not count:
         return None, dataset
@@ -118,7 +118,7 @@ def outsiders_of(
     if len(chosen) < count:
         raise FixData(
             f"audit.membership = {count}, but only {len(chosen)} records have no twin that agrees "
-            "in everything public; ask for fewer strangers"
+            "in everything public; ask for fewer"
         )
     return outside
 
@@ -139,7 +139,7 @@ def kept_out(
 
 
 def apart(outsiders: Records, clients: Iterable[Records], sensitive: Iterable[str]) -> Records:
-    """Those of given strangers who agree with nobody else in everything but a secret."""
+    """Those of given outsiders who agree with nobody else in everything but a secret."""
     single = _single(together(outsiders, *clients), sensitive)
     return outsiders.take(single[: len(outsiders)])
 
@@ -153,11 +153,11 @@ def _single(records: Records, sensitive: Iterable[str]) -> NDArray[np.bool_]:
 
 
 def pool_of(members: Records, outsiders: Records, client: str, seed: int) -> Pool:
-    """The client's records and the strangers, shuffled."""
+    """The client's records and the outsiders, shuffled."""
     if not len(members) or not len(outsiders):
         raise FixData(
-            f"client {client!r}: a pool of {len(members)} members and {len(outsiders)} strangers; "
-            "both are needed, else there is nothing to tell apart"
+            f"client {client!r}: a pool of {len(members)} members and {len(outsiders)} non-members"
+            "; both are needed, else there is nothing to tell apart"
         )
     everybody = together(members, outsiders)
     group = alike(everybody.columns.values())
@@ -165,7 +165,7 @@ def pool_of(members: Records, outsiders: Records, client: str, seed: int) -> Poo
     twins = int(np.isin(outside, inside).sum())
     if twins:
         raise FixData(
-            f"client {client!r}: {twins} stranger(s) of the pool are among its own records; drop "
+            f"client {client!r}: {twins} non-member(s) of the pool are among its own records; drop "
             "the duplicates"
         )
     order = stream(seed, "pool", client).permutation(len(everybody))
@@ -214,7 +214,7 @@ class Properties:
 
     @property
     def dishonest(self) -> frozenset[str]:
-        """The clients that do not do as they are told."""
+        """The clients that do not do as the program says."""
         return frozenset(c for s in self.secrets if s.behaviour for c in s.positives or ())
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixData
 from overheard.federation.defences.accounting import budget
-from overheard.federation.defences.contract import Chain, RoundContext, chain, told
+from overheard.federation.defences.contract import Chain, RoundContext, applied, chain
 from overheard.federation.plan import Plan, write_knowledge
 from overheard.federation.server import aggregate, aggregate_sum
 from overheard.programs.networks import network
@@ -59,15 +59,15 @@ def run_rounds(
     defence, held = chain(*plan.config.defence), trained_on(plan)
     promised = budgets(plan, defence, {client: len(records) for client, records in held.items()})
     rounds: NetworkRounds | ProgramRounds
-    if isinstance(plan.told, Recipe):
+    if isinstance(plan.program, Recipe):
         rounds = NetworkRounds(plan, defence, held)
     else:
-        rounds = ProgramRounds(plan.told, defence, held, seed)
+        rounds = ProgramRounds(plan.program, defence, held, seed)
     with Recorder(out, rounds.payload, about) as recorder:
         write_knowledge(recorder, plan)
         recorder.seed(seed)
         if defence.parts:
-            write(recorder, told(defence.claims))
+            write(recorder, applied(defence.claims))
             if promised:
                 recorder.side("PrivacyBudget", promised)
         for number in range(training.rounds):
@@ -89,7 +89,7 @@ def participants(clients: int, share: float, seed: int, number: int) -> Who:
 def budgets(plan: Plan, defence: Chain, sizes: Mapping[str, int]) -> dict[str, Any]:
     """The differential privacy that the defences promise a record of each client."""
     rounds, everybody = plan.config.training.rounds, sum(sizes.values())
-    recipe = plan.told if isinstance(plan.told, Recipe) else None
+    recipe = plan.program if isinstance(plan.program, Recipe) else None
     of_size = {
         size: budget(defence.claims, recipe, size, rounds, everybody)
         for size in set(sizes.values())
@@ -111,7 +111,7 @@ class NetworkRounds:
         dishonest = plan.properties.dishonest if plan.properties else frozenset()
         self.bad = np.array([name in dishonest for name in self.names])
         start = network(self.recipe).initial(plan.config.seed, plan.config.network().initial)
-        self.model = start.astype(self.recipe.wire)
+        self.model = start.astype(self.recipe.precision)
         self.rule = plan.config.server
         self.state = self.rule.init(len(self.model))
         self.own, self.own_state = self.model, self.state  # of the isolated client
@@ -119,7 +119,7 @@ class NetworkRounds:
         self.taken = np.zeros(len(held), dtype=np.int64)  # rounds in which each took part before
 
     def take(self, number: int, chosen: Who, recorder: Recorder) -> None:
-        """One round with the chosen clients, written down in the precision of the wire."""
+        """One round with the chosen clients, written down in the precision of the messages."""
         training, seed, defence = self.plan.config.training, self.plan.config.seed, self.defence
         alone = np.array([self.names[c] == training.isolate for c in chosen])
         sent = np.where(alone[:, None], self.own, self.model) if training.isolate else self.model
@@ -168,11 +168,11 @@ class NetworkRounds:
         )
 
     def _named(self, flat: Array) -> dict[str, Array]:
-        """A flat model as the named arrays that go over the wire."""
+        """A flat model as the named arrays that are sent."""
         return named(self.recipe.model.layout(), flat)
 
     def _misled(self, sent: Array, returned: Array, chosen: Who, number: int) -> Array:
-        """What the chosen clients return, of whom the dishonest do not do as they are told."""
+        """What the chosen clients return, of whom the dishonest do not do as the program says."""
         asked, recipe, seed = self.plan.config.property, self.recipe, self.plan.config.seed
         assert asked is not None
         assert asked.kind is not None
@@ -299,7 +299,7 @@ def misbehaved(behaviour: str, ride: str, updates: Array, rng: np.random.Generat
     """What dishonest clients send in place of the updates (n, P) that they were to send
     (kerkouche2023 section 4).
 
-    ``inversion``: the update negated. ``ascent``: the client climbs the loss in place of descending
+    ``inversion``: the update negated. ``ascent``: it ascends the loss in place of descending
     it; with one gradient a round (FedSGD) the sign is all that differs. ``free-rider``: does not
     train; its update is nothing (``ride`` unchanged), or noise that is as long as the update that
     it would have sent.
@@ -345,7 +345,7 @@ def trained_on(plan: Plan) -> dict[str, Records]:
 
 
 def client_shards(recipe: Recipe, clients: Mapping[str, Records]) -> Shards:
-    """The clients' records as their models see them, in the precision of the wire."""
+    """The clients' records as their models see them, in the precision of the messages."""
     inputs = [encode(recipe.of(name).encoding, records) for name, records in clients.items()]
     labels = [recipe.target.encode(records) for records in clients.values()]
-    return shards(inputs, labels, recipe.wire)
+    return shards(inputs, labels, recipe.precision)

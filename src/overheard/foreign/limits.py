@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from overheard.errors import FixConfig, FixRecording, OverheardError
 
-PREFIX = "OVERHEARD_MAX_"
 _NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]+)?(e[0-9]{1,2})?")
 _LARGEST = 1 << 62
 
@@ -56,7 +55,7 @@ LIMITS: Mapping[str, Limit] = {
 
 def variable(name: str) -> str:
     """The environment variable that sets a bound."""
-    return PREFIX + name.upper()
+    return f"OVERHEARD_MAX_{name.upper()}"
 
 
 def limit(name: str) -> int:
@@ -83,13 +82,8 @@ def beyond(
 ) -> OverheardError:
     """What is raised where a bound is passed; ``found``: by how much, if that is known."""
     known = LIMITS[name]
-    has = f"{_words(found)} {known.unit}" if found is not None else f"more {known.unit}"
+    many = "more" if found is None else found if found < 10**18 else "10^18 or more"
     return error(
-        f"{where}: {has}, and the limit is {limit(name)} ({known.about}); if you trust whoever "
-        f"made it, raise {variable(name)}"
+        f"{where}: {many} {known.unit}, and the limit is {limit(name)} ({known.about}); if you "
+        f"trust whoever made it, raise {variable(name)}"
     )
-
-
-def _words(number: int) -> str:
-    """A number as it is, unless it is absurd."""
-    return str(number) if abs(number) < 10**18 else "10^18 or more"

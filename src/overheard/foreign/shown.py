@@ -8,6 +8,7 @@ halves of surrogate pairs become ``\\x1b``-like words. Everything else stays as 
 from __future__ import annotations
 
 import re
+import shlex
 
 from pydantic import ValidationError
 
@@ -23,6 +24,11 @@ def visible(text: str, keep: str = "") -> str:
     return _UNSAFE.sub(
         lambda m: m[0] if m[0] in keep else m[0].encode("unicode_escape").decode(), text
     )
+
+
+def command(*words: object) -> str:
+    """A command of ours as it is typed, whatever is in the names of files."""
+    return shlex.join(["overheard", *(visible(str(word)) for word in words)])
 
 
 def short(value: object, longest: int = 200) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.evaluation.audit import audit
-from overheard.federation.defences.contract import chain, told
+from overheard.federation.defences.contract import applied, chain
 from overheard.federation.federation import Federation
 from overheard.federation.plan import Plan, load_data, write_knowledge
 from overheard.federation.simulate import simulate
@@ -51,8 +51,8 @@ class DryRun:
 
     def exposures(self, limits: Limits, targets: Sequence[str] = ()) -> list[Exposure]:
         """What the audit finds of each secret (no ``targets``: all that it asks)."""
-        found = audit(self.recording, EAVESDROPPER, clients=[self.client], targets=targets)
-        return exposures(self.recording, found, self.client, limits)
+        result = audit(self.recording, EAVESDROPPER, clients=[self.client], targets=targets)
+        return exposures(self.recording, result, self.client, limits)
 
     def typical(self) -> float:
         """The typical size of an update's coordinate."""
@@ -116,9 +116,9 @@ def _alone(run: Path, ready: Plan, client: str) -> DryRun:
     those of stand-ins knows the client's."""
     recording, folder = Recording.open(run), run.with_name("side")
     own = replace(ready, clients={client: ready.clients[client]}, properties=None)
-    header = SideHeader(wire=recording.digest, names={}, about={"clients": [client]})
+    header = SideHeader(messages=recording.digest, names={}, about={"clients": [client]})
     with SideWriter(folder, header) as writer:
         write_knowledge(writer, own)
         if claims := chain(*ready.config.defence).claims:
-            write(writer, told(claims))
+            write(writer, applied(claims))
     return DryRun(recording.described_in(folder), client)

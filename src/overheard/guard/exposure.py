@@ -99,15 +99,15 @@ class Exposure:
 
     def beyond(self, limits: Limits) -> list[str]:
         """In words, every limit that is passed."""
-        found = [self.exposed] if self.exposed else []
+        over = [self.exposed] if self.exposed else []
         if self.bits is not None and self.bits > limits.bits:
-            found.append(f"{self.bits:.3f} bits a record (limit {limits.bits:g})")
+            over.append(f"{self.bits:.3f} bits a record (limit {limits.bits:g})")
         if self.share is not None and self.share > limits.entropy:
-            found.append(f"{self.share:.1%} of what there is to learn (limit {limits.entropy:.1%})")
+            over.append(f"{self.share:.1%} of what there is to learn (limit {limits.entropy:.1%})")
         if self.certain > limits.certain * self.records:
             many = f"{self.certain} of {self.records} records certain"
-            found.append(f"{many} (limit {limits.certain:.1%})")
-        return found
+            over.append(f"{many} (limit {limits.certain:.1%})")
+        return over
 
     def unknown(self, limits: Limits) -> str:
         """Why nobody can say that it is below the limits: a doubt, or the hint of a leak."""
@@ -128,15 +128,15 @@ class Exposure:
         return "not known" if self.unknown(limits) else "ok"
 
 
-def answer_of(found: Sequence[Exposure], limits: Limits) -> Answer:
+def answer_of(result: Sequence[Exposure], limits: Limits) -> Answer:
     """That of the worst secret; of none it is not known."""
-    answers = {e.answer(limits) for e in found}
+    answers = {e.answer(limits) for e in result}
     return "too much" if "too much" in answers else "ok" if answers == {"ok"} else "not known"
 
 
-def worst_of(found: Sequence[Exposure], limits: Limits) -> Exposure:
+def worst_of(result: Sequence[Exposure], limits: Limits) -> Exposure:
     """The secret of which most leaks."""
-    return max(found, key=lambda e: (bool(e.beyond(limits)), e.share or 0.0, e.certain))
+    return max(result, key=lambda e: (bool(e.beyond(limits)), e.share or 0.0, e.certain))
 
 
 def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -> list[Exposure]:
@@ -146,32 +146,32 @@ def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -
     every recording, is left out where not even a guess could be scored. What the model does not see
     is in no message.
     """
-    told, records = program_in(recording), recording.truth()[client]
-    assert told is not None  # without a recipe there is no audit
+    program, records = program_in(recording), recording.truth()[client]
+    assert program is not None  # without a recipe there is no audit
     unseen = {
         (t.question, t.column)
         for t in targets_in(recording.targets)
-        if t.asked.removable and not told.encoding.inputs_of_all(t.columns)
+        if t.asked.removable and not program.encoding.inputs_of_all(t.columns)
     }
-    doubts = [_misfit(replay) for replay in audit.replays if replay.outcome == "does not fit"]
+    doubts = [_why_unfit(replay) for replay in audit.replays if replay.outcome == "does not fit"]
     doubts += [f"{one.attack} failed" for one in audit.failed]
-    found = []
+    result = []
     for secret in audit.secrets:
         topic, about = secret.topic, [f for f in audit.findings if f.topic == secret.topic]
         exposed = EXPOSED in (secret.level, *(f.level for f in about))
         if (topic.question, topic.attribute) in unseen:
             one = replace(_unread(audit, topic, len(records)), bits=0.0, share=0.0, doubt="")
         elif any(f.level != COMPARISON for f in about):
-            one = _exposure(about, _middle(records, told.target.column, topic), exposed, limits)
+            one = _exposure(about, _middle(records, program.target.column, topic), exposed, limits)
         elif topic.skipped and question_named(topic.question).keys(()):
             continue
         else:
             one = _unread(audit, topic, len(records))
-        found.append(replace(one, doubt="; ".join(filter(None, [*doubts, one.doubt]))))
-    if not found:
+        result.append(replace(one, doubt="; ".join(filter(None, [*doubts, one.doubt]))))
+    if not result:
         remedy = "set audit.attributes, audit.label or audit.membership"
         raise FixConfig(f"the audit of this config asks nothing that can be scored; {remedy}")
-    return found
+    return result
 
 
 def _unread(audit: Audit, topic: Topic, records: int) -> Exposure:
@@ -216,12 +216,12 @@ def _exposure(
     best = max(findings, key=lambda f: (metric.sign * f.value, f.evidence or 0.0))
     there = [best.majority, best.imputation, middle, *(f.value for f in free if not metric.share)]
     guess = metric.best(g for g in there if g is not None)
-    sure, before = ([f.calibration for f in of if f.calibration] for of in (findings, free))
+    rated, before = ([f.calibration for f in of if f.calibration] for of in (findings, free))
     bits = share = None
-    if sure:
-        bits = max(s.bits for s in sure) - max([0.0, *(s.bits for s in before)])
+    if rated:
+        bits = max(s.bits for s in rated) - max([0.0, *(s.bits for s in before)])
         share = max(0.0, bits) / _entropy(best.majority or 1.0)
-    known, already = (max([0, *(_certain(s, best, limits) for s in of)]) for of in (sure, before))
+    known, already = (max([0, *(_certain(s, best, limits) for s in of)]) for of in (rated, before))
     why = "exposed, by the audit's own rule" if exposed else ""
     doubts = [f"{f.attack}: {f.flag}" for f in findings if f.flag]
     if not doubts and top is not None and top.level == NOT_MEASURED:
@@ -249,11 +249,11 @@ def _exposure(
     )
 
 
-def _certain(sure: Calibration, found: Finding, limits: Limits) -> int:
+def _certain(rated: Calibration, audited: Finding, limits: Limits) -> int:
     """Records called rightly beyond 99%; none by an attack that is wrong nearly as often as naming
     the commonest value would be, or where everybody has that."""
-    right, often = sure.certain_right, 1 - (found.majority or 0.0)
-    return right if often > 0 and sure.certain - right <= limits.wrong * often * right else 0
+    right, often = rated.certain_right, 1 - (audited.majority or 0.0)
+    return right if often > 0 and rated.certain - right <= limits.wrong * often * right else 0
 
 
 def _entropy(majority: float) -> float:
@@ -286,8 +286,8 @@ def _p_value(finding: Finding, guess: float | None) -> float:
     return float(norm.sf(finding.measure.gain(finding.value, guess) / sd))
 
 
-def _misfit(replay: Replay) -> str:
+def _why_unfit(replay: Replay) -> str:
     off, how = replay.off or 0.0, "not how this config says that you train: replayed on your own"
     far = f"{off:.1%} of the update" if off < 10 else "more than ten times the update"
-    chance = replay.by_chance or 0.0
-    return f"{how} records, it is off by {far}, and chance explains {chance:.1%}"
+    expected = replay.by_chance or 0.0
+    return f"{how} records, it is off by {far}, and chance explains {expected:.1%}"

@@ -34,7 +34,7 @@ REFUSED = 600
 """Code of the error that a refused update is replaced by; Flower's own are smaller."""
 STOPPED = "overheard-guard-refused"
 """Where a client's state, which outlives its process, remembers that an update was refused."""
-LEFT = "overheard-guard-left"
+SENT = "overheard-guard-left"
 """Where it remembers the messages that have left, to judge the next one together with them."""
 WAYS = ("sent/", "returned/")
 MOST_BYTES = 1 << 26
@@ -48,7 +48,7 @@ class Guarding:
     """How closely the guard looks, and what it does about what it sees.
 
     ``noise_sd``: Gaussian noise of this standard deviation is added to every coordinate of every
-    update before it is judged; 0: none. An audit of the federation is to be told of it.
+    update before it is judged; 0: none. Declare it to an audit of the federation.
 
     What rounds reveal adds up, so an update is judged together with the last ``remember`` ones that
     have left (0: by itself); earlier ones are forgotten, so give as many as the federation has
@@ -82,7 +82,7 @@ def guard_mod(
     client: str | Callable[[Context], str],
     limits: Limits = USUAL,
     how: Guarding = Guarding(),
-    tell: Callable[[Context, Exposure], None] = lambda context, found: None,
+    tell: Callable[[Context, Exposure], None] = lambda context, result: None,
 ) -> Mod:
     """Stops updates that leak more than the limits allow of any secret that the description names.
 
@@ -94,14 +94,14 @@ def guard_mod(
     figures stay with the client, there and in its log (``overheard.guard``): an error that told
     the server how many bits leak would tell it how common the secret is.
     """
-    said = description
-    if not isinstance(said, Federation):
-        said = read_config(said, recorded=True)
-    if not said.trains():
-        raise FixConfig(f"model {said.model.name!r} trains no network; the guard reads models only")
+    spec = description
+    if not isinstance(spec, Federation):
+        spec = read_config(spec, recorded=True)
+    if not spec.trains():
+        raise FixConfig(f"model {spec.model.name!r} trains no network; the guard reads models only")
     if how.noise_sd:
-        noisy = (*said.defence, Gaussian(sd=how.noise_sd))
-        said = said.model_copy(update={"defence": noisy})
+        noisy = (*spec.defence, Gaussian(sd=how.noise_sd))
+        spec = spec.model_copy(update={"defence": noisy})
 
     def mod(
         message: Message, context: Context, call_next: Callable[[Message, Context], Message]
@@ -113,34 +113,34 @@ def guard_mod(
         (_, sent), (name, returned) = _arrays(message), _arrays(reply)
         who = client if isinstance(client, str) else client(context)
         begin, why = time.perf_counter(), ""
-        found: list[Exposure] = []
+        result: list[Exposure] = []
         _check_same(sent, returned)
         if how.noise_sd:
             returned = _noisy(returned, how)
             reply.content[name] = ArrayRecord({n: FlowerArray(a) for n, a in returned.items()})
-        rounds = _left(context, how.remember, (sent, returned))
+        rounds = _sent(context, how.remember, (sent, returned))
         try:
-            with recorded(said, who, rounds, how.trust_code) as run:
-                found = run.exposures(limits)
+            with recorded(spec, who, rounds, how.trust_code) as run:
+                result = run.exposures(limits)
         except (ChooseAnotherAttack, FixData) as error:
-            found, why = [], str(error)
-        for one in found:
+            result, why = [], str(error)
+        for one in result:
             tell(context, one)
-        answer, seconds = answer_of(found, limits), time.perf_counter() - begin
+        answer, seconds = answer_of(result, limits), time.perf_counter() - begin
         if answer == "ok":
             logger.info("the update passes: it was looked at for %.2f s", seconds)
         elif answer == "too much":
-            worst = worst_of(found, limits)
+            worst = worst_of(result, limits)
             context.state[STOPPED] = ConfigRecord({"refused": True})
             much = f"{worst.name}: {'; '.join(worst.beyond(limits))}"
             logger.warning("the update is refused: %s (looked at for %.2f s)", much, seconds)
             return _refused(message, f"more of {worst.name!r} would leak than may")
         else:
-            doubts = [f"{e.name}: {e.unknown(limits)}" for e in found if e.unknown(limits)]
+            doubts = [f"{e.name}: {e.unknown(limits)}" for e in result if e.unknown(limits)]
             refused = how.unsure == "refuse" or STOPPED in context.state
             done = "the update is refused" if refused else "it is sent as it is"
-            told = "what the update leaks is not known (%s); %s (looked at for %.2f s)"
-            logger.warning(told, why or "; ".join(doubts), done, seconds)
+            text = "what the update leaks is not known (%s); %s (looked at for %.2f s)"
+            logger.warning(text, why or "; ".join(doubts), done, seconds)
             if refused:
                 return _refused(message, "what it would leak is not known")
         if how.remember:
@@ -177,11 +177,11 @@ def _noisy(arrays: Arrays, how: Guarding) -> Arrays:
     return {n: (a + noise[n]).astype(a.dtype) if n in float_ else a for n, a in arrays.items()}
 
 
-def _left(context: Context, most: int, update: Round) -> list[Round]:
+def _sent(context: Context, most: int, update: Round) -> list[Round]:
     """The last rounds that have left, oldest first, and this one."""
     rounds = [update]
-    if LEFT in context.state:
-        record = context.state.array_records[LEFT]
+    if SENT in context.state:
+        record = context.state.array_records[SENT]
         sent, returned = ({n: record[way + n].numpy() for n in update[0]} for way in WAYS)
         for k in reversed(range(len(next(iter(sent.values()))))):
             rounds.insert(0, ({n: sent[n][k] for n in sent}, {n: returned[n][k] for n in sent}))
@@ -195,4 +195,4 @@ def _remember(context: Context, rounds: list[Round]) -> None:
         for place, way in enumerate(WAYS)
         for name in rounds[0][place]
     }
-    context.state[LEFT] = ArrayRecord({name: FlowerArray(a) for name, a in stacks.items()})
+    context.state[SENT] = ArrayRecord({name: FlowerArray(a) for name, a in stacks.items()})

@@ -71,10 +71,10 @@ class Change:
     kind: str
     strength: float
     words: str
-    found: tuple[Exposure, ...]
+    exposures: tuple[Exposure, ...]
 
     def answer(self, limits: Limits) -> Answer:
-        return answer_of(self.found, limits)
+        return answer_of(self.exposures, limits)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Preflight:
     rounds: int
     configured: int
     limits: Limits
-    found: tuple[Exposure, ...]
+    exposures: tuple[Exposure, ...]
     changes: tuple[Change, ...] = ()
     simulated: bool = True
     notes: tuple[str, ...] = ()
@@ -101,12 +101,12 @@ class Preflight:
     def answer(self) -> Answer:
         """``ok``: every secret is below the limits, by attacks that worked, and nothing was left
         unasked."""
-        found = answer_of(self.found, self.limits)
-        return "not known" if found == "ok" and self.unasked else found
+        result = answer_of(self.exposures, self.limits)
+        return "not known" if result == "ok" and self.unasked else result
 
     @property
     def worst(self) -> Exposure:
-        return worst_of(self.found, self.limits)
+        return worst_of(self.exposures, self.limits)
 
     def smallest(self) -> list[Change]:
         """Of each kind of change the smallest that gets below the limits."""
@@ -138,17 +138,17 @@ def preflight(  # noqa: PLR0913  # a command with its options
     ready, asked = _asked(config, client, limits, rounds, targets)
     progress("as configured", 0, 1)
     begin = time.perf_counter()
-    found, typical = _dry_runs(ready, asked, targets, search)
-    made = replace(asked, found=found, seconds=time.perf_counter() - begin)
-    if not changes or answer_of(found, limits) == "ok" or not isinstance(ready.told, Recipe):
+    result, typical = _dry_runs(ready, asked, targets, search)
+    made = replace(asked, exposures=result, seconds=time.perf_counter() - begin)
+    if not changes or answer_of(result, limits) == "ok" or not isinstance(ready.program, Recipe):
         return made
 
-    def left(changes: dict[str, Any]) -> tuple[Exposure, ...]:
+    def exposures(changes: dict[str, Any]) -> tuple[Exposure, ...]:
         changed = plan(ready.config.model_copy(update=changes))
         return _dry_runs(changed, asked, targets, search)[0]
 
     kinds = _kinds(ready, made, typical, search)
-    return replace(made, changes=tuple(_tried(kinds, left, limits, progress)))
+    return replace(made, changes=tuple(_tried(kinds, exposures, limits, progress)))
 
 
 def preflight_updates(
@@ -164,8 +164,8 @@ def preflight_updates(
     ready, asked = _asked(config, client, limits, rounds, targets)
     begin = time.perf_counter()
     with recorded(ready, asked.client, [read_update(Path(f), ready) for f in updates]) as run:
-        found = tuple(run.exposures(limits, targets))
-    made = replace(asked, found=found, rounds=len(updates), simulated=False)
+        result = tuple(run.exposures(limits, targets))
+    made = replace(asked, exposures=result, rounds=len(updates), simulated=False)
     if made.rounds < asked.rounds:
         few = f"{made.rounds} of {asked.rounds} rounds were given, and what rounds reveal adds up; "
         alone = f"--rounds {made.rounds} judges these alone"
@@ -189,7 +189,7 @@ def _asked(
     made = Preflight(name, wanted, configured, limits, ())
     if (summing := chain(*config.defence).summing) is not None:
         hides = f"{summing.name} hides your update among the others'; it is judged as if it were "
-        made = replace(made, notes=(f"{hides}heard by itself",))
+        made = replace(made, notes=(f"{hides}observed by itself",))
     if ready.properties is not None and not targets:
         whole = "[property] is asked of the whole federation and not here: simulate it and audit it"
         made = replace(made, unasked=(f"{whole} as 'secure-server'",))
@@ -207,12 +207,12 @@ def _dry_runs(
         with simulated(ready, asked.client, asked.rounds, draw) as run:
             for one in run.exposures(limits, targets):
                 draws.setdefault(one.name, []).append(one)
-            typical = typical or (run.typical() if isinstance(ready.told, Recipe) else 0.0)
-        found = tuple(worst_draw(same) for same in draws.values())
-        unsettled = [e for e in found if e.attack and not e.doubt and not e.beyond(limits)]
+            typical = typical or (run.typical() if isinstance(ready.program, Recipe) else 0.0)
+        result = tuple(worst_draw(same) for same in draws.values())
+        unsettled = [e for e in result if e.attack and not e.doubt and not e.beyond(limits)]
         if not unsettled or (draw == 1 and not any(e.unknown(limits) for e in unsettled)):
             break
-    return found, typical
+    return result, typical
 
 
 Step = tuple[float, str, dict[str, Any]]
@@ -266,7 +266,7 @@ def _kinds(ready: Plan, made: Preflight, typical: float, how: Search) -> dict[st
         ]
         kinds["epochs"] = [(e, f"{e} local epochs", _training(config, epochs=e)) for e in longer]
     seen = recipe.encoding.columns()
-    leaking = [e for e in made.found if e.answer(made.limits) != "ok"]
+    leaking = [e for e in made.exposures if e.answer(made.limits) != "ok"]
     removable = [e.attribute for e in leaking if question_named(e.question).removable]
     leaks = [column for name in removable for column in ready.attributes[name].columns]
     columns = tuple(column for column in dict.fromkeys(leaks) if column in seen)
@@ -298,7 +298,7 @@ def read_update(file: Path, ready: Plan) -> Round:
         if not kinds <= {"float32", "float64"} or len(kinds) > 1:
             raise FixData(
                 f"{file}: '{way}/' is of {', '.join(sorted(kinds))}; give float32 or float64, as "
-                "it goes over the wire"
+                "it is sent"
             )
         if not all(np.isfinite(array).all() for array in there.values()):
             raise FixData(f"{file}: '{way}/' holds NaN or infinity; nothing can be said of that")

@@ -1,7 +1,7 @@
 """How did the clients of a recording train, given the table of their records?
 
 Every way in which records may have entered the model, and every program that may have answered, is
-described as an audit would be told of it (`recorders.template.possible`). An `Explanation` is such
+described as for an audit (`recorders.template.possible`). An `Explanation` is such
 a description, what clients do by it on whose records, and how far that is off. The best is checked
 as every audit checks its recipe, on all clients, against replays of itself; what cannot be settled
 is listed. One limit of time holds for everything but that check (`Tries`).
@@ -401,7 +401,7 @@ def held_out(rows: Sequence[int], counts: Sequence[float], options: Options = US
 
 
 @dataclass(frozen=True)
-class Found:
+class Outcome:
     """Explanations, best first; whether the best fits each client; and what there was no time
     for."""
 
@@ -421,7 +421,7 @@ class Found:
     @property
     def open(self) -> tuple[Explanation, ...]:
         """Others that explain the messages as well, or nearly; or, where the best does not fit,
-        come closer without chance."""
+        come closer with nothing random."""
         best, *others = self.ranking
         closer = [f for f in others if certain(f.program) and f.residual < best.residual]
         return tuple(f for f in others if f.as_good_as(best) or (self.unfit and f in closer))
@@ -457,7 +457,7 @@ class Asked:
                 refused.append(error)
                 continue
             if {*names} <= ready.clients.keys():  # else nobody knows yet who was recorded
-                program, given = ready.told, dict[str, Any](ready.clients)
+                program, given = ready.program, dict[str, Any](ready.clients)
                 if isinstance(program, Recipe):
                     given = {c: Training.of(program, NO_DEFENCE, {c: given[c]}) for c in names}
                 # two are one where there is nothing in which they differ
@@ -530,7 +530,7 @@ def messages(recording: Recording, names: Iterable[str], rounds: int) -> Message
     return Messages(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def identify(recording: Recording, given: Mapping[str, Any], options: Options = USUAL) -> Found:
+def identify(recording: Recording, given: Mapping[str, Any], options: Options = USUAL) -> Outcome:
     """The recipe that the recording shows. ``given``: what is known of the description but for
     [clients], its [data] at least."""
     tries, ways = Tries(options), dict(possible(recording, given))
@@ -546,11 +546,11 @@ def identify(recording: Recording, given: Mapping[str, Any], options: Options = 
     named = {c: c for c in reported if c in sizes}
     if not named and len(reported) <= len(sizes):
         named = dict(zip(reported, sizes, strict=False))  # anybody, for the time being
-    rows, said = [sizes[name] for name in named.values()], [reported[c] for c in named]
-    splits, networks = held_out(rows, said, options), not releases_arrays(recording.payload)
+    rows, counts = [sizes[name] for name in named.values()], [reported[c] for c in named]
+    splits, networks = held_out(rows, counts, options), not releases_arrays(recording.payload)
     with TemporaryDirectory() as work:
         asked = Asked(recording, dataset, ways, named, tries, work)
         best, *others = (asked.recipes if networks else asked.programs)(splits)
         truth = (recorded := asked.described(best.whole)).truth()
         fits = replays(recorded, best.program, truth, [*truth])
-    return Found((best, *others), fits, tuple(tries.skipped))
+    return Outcome((best, *others), fits, tuple(tries.skipped))

@@ -116,7 +116,7 @@ class Outer:
         if base is None:
             return Difference(((self, every),))
         few = np.flatnonzero((self.inputs != base.inputs).any(axis=0))
-        inputs, before = self.inputs.astype(np.float64, copy=False), base.errors.astype(np.float64)
+        inputs, before = (np.asarray(part, np.float64) for part in (self.inputs, base.errors))
         change = Outer(self.errors - before, inputs, self.bias)
         moved = Outer(before, inputs[:, few] - base.inputs[:, few], bias=False)
         return Difference(((change, every), (moved, few)))

@@ -149,7 +149,7 @@ def _written(weights: Tensor, biases: Tensor | None) -> Written:
 class LayeredNetwork:
     """A torch module and a loss. Parameters are flat vectors (..., P) in the order of the layout.
 
-    chance: does a forward pass draw random numbers (dropout)? mixes: do the records of a batch
+    random: does a forward pass draw random numbers (dropout)? mixes: do the records of a batch
     change each other's outputs (batch normalisation)? factored: is a record's gradient by every
     layer an outer product, by the first one with its inputs, so that it need not be asked?
     """
@@ -166,7 +166,7 @@ class LayeredNetwork:
         parts = [*module.named_parameters(), *module.named_buffers()]
         self.still = [(n, part.detach()) for n, part in parts if n not in self.names]
         drawing = [m for m in module.modules() if isinstance(m, _DRAWING)]
-        self.chance = any(getattr(m, "p", 0) or getattr(m, "dropout", 0) for m in drawing)
+        self.random = any(getattr(m, "p", 0) or getattr(m, "dropout", 0) for m in drawing)
         self.mixes = any(isinstance(m, _MIXING) for m in module.modules())
         self._layers: dict[nn.Module, list[str]] = {}  # that have a kernel, and their parameters
         for prefix, layer in module.named_modules():
@@ -242,7 +242,7 @@ class LayeredNetwork:
     def rows(
         self, theta: Array, inputs: Array, labels: Array, rng: np.random.Generator | None = None
     ) -> GradientRows:
-        """Gradients of n records' losses at one model (P,); with ``rng`` with chance in them."""
+        """Gradients of n records' losses at one model (P,); with ``rng`` drawn at random."""
         x, y = tensor(inputs, theta.dtype), tensor(np.asarray(labels))
         if self._untried:
             self._try_kernels(x, y)
@@ -256,7 +256,7 @@ class LayeredNetwork:
         made = {self._layers[layer][0]: rows for layer, rows in self._by_kernel(parts, x, y)}
         inside = [names for names in self._layers.values() if names[0] in made]
         rest = [name for name in self.names if not any(name in names for names in inside)]
-        if rest and self.chance and self.module.training:
+        if rest and self.random and self.module.training:
             made, rest = {}, self.names  # a record's draws must be the same in all of its gradient
         made |= self._by_vmap(rest, parts, x, y)
         return GradientRows(tuple(made[name] for name in self.names if name in made))
@@ -336,7 +336,7 @@ class LayeredNetwork:
     def _drawn(self, rng: np.random.Generator | None) -> Iterator[None]:
         """Torch's own draws, from the numpy generator."""
         with torch.random.fork_rng(devices=[]):
-            if rng is not None and self.chance:
+            if rng is not None and self.random:
                 torch.manual_seed(int(rng.integers(2**63)))
             yield
 

@@ -43,7 +43,7 @@ from overheard.programs.rules import is_linear, rule_of
 from overheard.programs.training import Shards, Trace, batch_order, local_training
 
 Array = NDArray[np.float64]
-Wire = NDArray[np.floating[Any]]
+Floats = NDArray[np.floating[Any]]
 Single = NDArray[np.float32]
 Indices = NDArray[np.int64]
 
@@ -91,8 +91,8 @@ class Encoded:
     members: how many records the client trains on.
     """
 
-    inputs: Wire
-    labels: Wire
+    inputs: Floats
+    labels: Floats
     present: NDArray[np.bool_]
     members: int
 
@@ -180,7 +180,7 @@ class Trained:
     """Simulated clients: what they return (S, P), the parts of their training on average, and the
     order (S, members) of each one's first epoch, none of full batches."""
 
-    ends: Wire
+    ends: Floats
     parts: list[Part]
     order: Indices | None
 
@@ -192,7 +192,7 @@ class Trajectory:
     def __init__(
         self,
         recipe: Recipe,
-        sent: Wire,
+        sent: Floats,
         candidates: Encoded,
         order: Indices | None = None,
         options: LinearOptions = DEFAULT,
@@ -211,7 +211,7 @@ class Trajectory:
         rng: np.random.Generator | None = None,
         trace: Trace | None = None,
         visited: list[Indices] | None = None,
-    ) -> Wire:
+    ) -> Floats:
         """What clients return (S, P) whose records are these candidates (S, n): the client itself,
         bit for bit where its library adds in the same order and nothing is random. ``visited``
         takes the orders of first epochs."""
@@ -246,7 +246,7 @@ class Trajectory:
         most = int(MEMORY / 8 / (4 * max(steps, 1) * self.sent.size))
         watched = max(1, min(self.options.watched, most))
 
-        def trace(step: int, theta: Wire, slope: Wire) -> None:
+        def trace(step: int, theta: Floats, slope: Floats) -> None:
             j = place[step]
             path[j] += theta.sum(axis=0) / (len(chosen) * len(self.groups[j]))
             if curved and sum(map(len, slopes[step])) < watched:
@@ -254,10 +254,10 @@ class Trajectory:
 
         visited: list[Indices] = []
         ends = self.ends(chosen, rng, trace, visited)
-        kept = np.zeros((steps, 1, 1))
+        watched_slopes = np.zeros((steps, 1, 1))
         if curved:
-            kept = np.stack([np.concatenate(each)[:watched] for each in slopes])
-        response = responses(self.recipe, self.sent, kept)
+            watched_slopes = np.stack([np.concatenate(each)[:watched] for each in slopes])
+        response = responses(self.recipe, self.sent, watched_slopes)
         parts = []
         for group, theta in zip(self.groups, path, strict=True):
             records = self.batches[int(group[0]) if self.order is not None else 0]
@@ -325,7 +325,7 @@ class Mixing(Trajectory):
         return made.astype(np.float32)
 
 
-def responses(recipe: Recipe, sent: Wire, slopes: Wire) -> Array:
+def responses(recipe: Recipe, sent: Floats, slopes: Floats) -> Array:
     """Derivatives of the returned model by each step's gradient, mean over clients: (T, P), or
     (T, 1) of a rule that answers alike at every coordinate. slopes: (T, S, P), the gradients."""
     if is_linear(recipe):  # what a gradient of 1 at one of the steps leads to, from 0
@@ -479,7 +479,7 @@ class Linearised:
 
 def linearise(
     at: Trajectory,
-    message: tuple[Wire, Array],
+    message: tuple[Floats, Array],
     clients: tuple[Indices, int, float],
     ways: Sequence[States],
     rng: np.random.Generator,
@@ -501,15 +501,15 @@ def linearise(
     ends += rng.normal(0.0, declared, ends.shape) if declared else 0.0
     fitted = len(chosen) - held
 
-    def told(states: States) -> Linearised:
+    def measured(states: States) -> Linearised:
         truth = states.of(at.candidates, chosen, done.order)
         points = states.points(_sizes(at, done.parts, which, states))
         single = (columns if states.sized else columns[:, 1:]).reshape(-1, len(which))
         does = points.astype(np.float32)[truth].reshape(len(truth), -1) @ single
-        left = ends - does
-        centre, early = left.mean(axis=0), left[:fitted].mean(axis=0)
-        sd = np.sqrt(left.var(axis=0, ddof=1) + rounding[which] ** 2 / options.own)
-        white = whitening((left[:fitted] - early) / np.sqrt(fitted - 1), sd, options.own)
+        missed = ends - does
+        centre, early = missed.mean(axis=0), missed[:fitted].mean(axis=0)
+        sd = np.sqrt(missed.var(axis=0, ddof=1) + rounding[which] ** 2 / options.own)
+        white = whitening((missed[:fitted] - early) / np.sqrt(fitted - 1), sd, options.own)
         totals = np.vstack([returned[which] - centre, ends[fitted:] - early])
         rows, totals = (white(part) / np.sqrt(options.own) for part in (single, totals))
         counted = int(states.sized or not at.candidates.present[0])
@@ -522,7 +522,7 @@ def linearise(
         rows, totals = _strongest(rows, totals, options)
         return Linearised(rows, points, totals, squares, truth[fitted:], counted, fitted)
 
-    return [told(states) for states in ways]
+    return [measured(states) for states in ways]
 
 
 def _sizes(at: Trajectory, parts: Sequence[Part], which: Indices, states: States) -> Array:
@@ -545,9 +545,9 @@ def _strongest(rows: Array, totals: Array, options: LinearOptions = DEFAULT) -> 
     inner = rows @ rows.T if wide else rows.T @ rows
     values, axes = linalg.eigh(inner, driver="evd", check_finite=False)
     most = int((options.operations / max(len(rows), 1)) ** 0.5)
-    kept = slice(max(int(np.searchsorted(values, FLOOR**2)), len(values) - most), None)
-    axes = axes[:, kept]
+    used = slice(max(int(np.searchsorted(values, FLOOR**2)), len(values) - most), None)
+    axes = axes[:, used]
     if wide:  # inner products of the rows with their own axes need no axes
-        axes = axes / np.sqrt(values[kept])
+        axes = axes / np.sqrt(values[used])
         return inner @ axes, (totals @ rows.T) @ axes
     return rows @ axes, totals @ axes

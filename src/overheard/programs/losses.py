@@ -169,8 +169,8 @@ def loss_named(name: str) -> Loss:
     """The loss of this name."""
     if name in LOSSES:
         return LOSSES[name]
-    announced = {point.name: point for point in entry_points(group="overheard.losses")}
-    if name not in announced:
-        raise FixConfig(f"unknown loss {name!r}; known: {', '.join([*LOSSES, *announced])}")
-    LOSSES[name] = announced[name].load()
+    installed = {point.name: point for point in entry_points(group="overheard.losses")}
+    if name not in installed:
+        raise FixConfig(f"unknown loss {name!r}; known: {', '.join([*LOSSES, *installed])}")
+    LOSSES[name] = installed[name].load()
     return LOSSES[name]

@@ -58,9 +58,9 @@ def network(recipe: Recipe) -> Network:
 def client_rows(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> GradientRows:
     """Gradients of n records at one model (P,) that a client with this recipe adds up."""
     net = network(recipe)
-    if net.chance or net.mixes:
+    if net.random or net.mixes:
         raise ChooseAnotherAttack(
-            "decodes networks that treat records one by one and without chance; this one drops "
+            "decodes networks that treat records one by one and draw nothing; this one drops "
             "units at random or normalises over the batch"
         )
     rows = net.rows(theta, inputs, labels)
@@ -155,7 +155,7 @@ class DenseNetwork:
     """Dense layers one after the other: what `LayeredNetwork` answers, in numpy. ``rows`` also
     takes several models (C, P), each with its own records (C, n, d)."""
 
-    chance = mixes = False
+    random = mixes = False
     factored = True
 
     def __init__(self, model: Dense, loss: str) -> None:

@@ -28,9 +28,9 @@ package announces ``total = "new_program:Total"`` in the group of entry points
         def following(self, sent, returned):
             return {}
 
-        def measure(self, heard, candidates):
+        def measure(self, observed, candidates):
             added = np.stack([self.added(table) for table in candidates.filled])
-            total = expected(heard[0].returned, "total", added.shape[2:], heard[0].number)
+            total = expected(observed[0].returned, "total", added.shape[2:], observed[0].number)
             return measured(added, total, 1e-9 * np.abs(added).max())
 
         def added(self, records):
@@ -40,7 +40,7 @@ A program is data: it travels in a recording as JSON,
 and reading it runs nothing but the family's own checks.
 
 Its releases are exactly linear in "which candidate is record i?", so `Program.measure` gives a
-decoder the whole of what was heard as one `Measurement`, whose noise is the rounding of the wire.
+decoder all that was observed as one `Measurement`, whose noise is the rounding of the messages.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ Message = Mapping[str, NDArray[Any]]
 """Named arrays of any shape; bytes are an array of uint8."""
 
 
-class Told(Protocol):
-    """What is known of a client whatever it does: how records become inputs, and the label."""
+class Terms(Protocol):
+    """The terms of any training or release: how records become inputs, and what the label is."""
 
     @property
     def encoding(self) -> Encoding: ...
     @property
     def target(self) -> Target: ...
-    def of(self, client: str) -> Told: ...
+    def of(self, client: str) -> Terms: ...
     def model_dump(self, *, mode: str) -> dict[str, Any]: ...
 
 
@@ -145,8 +145,8 @@ class Settings(Spec):
     """A config's ``[model]`` of a family; ``name`` is the family's."""
 
     name: str
-    wire_names: dict[str, str] = {}
-    """Of recorded messages: our names of the arrays to theirs. Example: `wire_names = {
+    sent_names: dict[str, str] = {}
+    """Of recorded messages: our names of the arrays to theirs. Example: `sent_names = {
     "gradient" = "grad" }`"""
 
     def code(self) -> tuple[str, ...]:
@@ -191,13 +191,13 @@ class SummedSettings(Settings):
 
 
 class Program(Spec):
-    """What every participant is told: the settings, how records become inputs, and the label."""
+    """What every participant knows: the settings, how records become inputs, and the label."""
 
     settings: Settings
     encoding: Encoding
     target: Target
 
-    chance: ClassVar[bool] = False
+    random: ClassVar[bool] = False
     """Whether a client draws at random, so that its answer cannot be repeated to rounding."""
     trains: ClassVar[bool] = False
     """Whether it trains a network all the same, so that its messages are models."""
@@ -277,7 +277,7 @@ class Program(Spec):
     def measure(self, observed: Sequence[Exchange], candidates: Candidates) -> Measurement:
         """What the exchanges with one client say about which candidate each record is.
 
-        The messages may be a stranger's: what does not fit the program is a `FixRecording`. A
+        The messages may come from anybody: what does not fit the program is a `FixRecording`. A
         program has this or `equations`.
         """
         equations = self.equations(observed, candidates)
@@ -290,7 +290,7 @@ class Program(Spec):
 
     def assembled(self, observed: Sequence[Exchange]) -> tuple[Exchange, ...]:
         """Recorded exchanges as the program has them, by our names of the arrays."""
-        ours = {theirs: name for name, theirs in self.settings.wire_names.items()}
+        ours = {theirs: name for name, theirs in self.settings.sent_names.items()}
         return tuple(
             replace(
                 one,
@@ -319,14 +319,14 @@ def distance(one: Message, other: Message, rounding: float = ROUNDING) -> float:
     largest number; infinity where names or shapes differ."""
     if {n: a.shape for n, a in one.items()} != {n: a.shape for n, a in other.items()}:
         return float("inf")
-    found = 0.0
+    result = 0.0
     for name, array in one.items():
         a, b = (np.asarray(x, dtype=np.float64) for x in (array, other[name]))
         size = float(np.abs(b).max(initial=0.0))
         apart = float(np.abs(a - b).max(initial=0.0))
         if apart > rounding * size:
-            found = max(found, apart / max(size, np.finfo(np.float64).tiny))
-    return found
+            result = max(result, apart / max(size, np.finfo(np.float64).tiny))
+    return result
 
 
 def expected(message: Message, name: str, shape: tuple[int, ...], number: int) -> Array:
@@ -353,10 +353,10 @@ def measured(features: Array, total: Array, noise: Any) -> Measurement:
 
 @cache
 def families() -> tuple[str, ...]:
-    """The names of the families that there are: ours, and those that packages announce."""
+    """The names of the families that there are: ours, and those that packages declare."""
     package = import_module("overheard.programs.families")
-    announced = (point.name for point in entry_points(group=GROUP))
-    return tuple(sorted({*(m.name for m in pkgutil.iter_modules(package.__path__)), *announced}))
+    installed = (point.name for point in entry_points(group=GROUP))
+    return tuple(sorted({*(m.name for m in pkgutil.iter_modules(package.__path__)), *installed}))
 
 
 def family_named(name: str) -> type[Program]:
@@ -376,7 +376,8 @@ def settings_of(name: str) -> type[Settings]:
 
 
 def program_of(content: Any, where: object) -> Program:
-    """The program that a recording describes; a stranger wrote it, so everything is checked."""
+    """The program that a recording describes; anybody may have written it, so everything is
+    checked."""
     settings = content.get("settings") if isinstance(content, dict) else None
     name = settings.get("name") if isinstance(settings, dict) else None
     if not isinstance(name, str) or name not in families():

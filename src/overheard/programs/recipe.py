@@ -32,7 +32,7 @@ def pieces(layout: Layout, flat: Any) -> list[Any]:
 
 
 def named(layout: Layout, flat: Any) -> dict[str, Any]:
-    """The same by their names: the arrays that go over the wire."""
+    """The same by their names: the arrays of a message."""
     return dict(zip((name for name, _ in layout), pieces(layout, flat), strict=True))
 
 
@@ -69,18 +69,18 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Network(Spec):
-    """What every architecture has. ``wire_names``: our name of a parameter to its name in the
+    """What every architecture has. ``sent_names``: our name of a parameter to its name in the
     messages."""
 
-    wire_names: dict[str, str] = {}
+    sent_names: dict[str, str] = {}
 
     @abstractmethod
     def own_layout(self) -> Layout:
         """Our names and shapes of the parameters, layer by layer, weight before bias."""
 
     def layout(self) -> Layout:
-        """The same by their names on the wire."""
-        return tuple((self.wire_names.get(name, name), shape) for name, shape in self.own_layout())
+        """The same by their names in the messages."""
+        return tuple((self.sent_names.get(name, name), shape) for name, shape in self.own_layout())
 
     @property
     def size(self) -> int:
@@ -123,7 +123,7 @@ class Dense(Network):
     def _distinct(self) -> Dense:
         names = [name for name, _ in self.layout()]
         if len(set(names)) < len(names):
-            raise ValueError(f"wire_names give two parameters one name: {', '.join(names)}")
+            raise ValueError(f"sent_names give two parameters one name: {', '.join(names)}")
         return self
 
     @property
@@ -356,7 +356,7 @@ class Recipe(LocalUpdate):
     encoding: Encoding
     target: Target
     private: PrivateSteps | None = None
-    wire: Literal["float32", "float64"] = "float32"
+    precision: Literal["float32", "float64"] = "float32"
     own: dict[str, Encoding] = {}
     """Clients' own encodings, where each scaled and coded its records by itself."""
 
@@ -424,8 +424,8 @@ class Recipe(LocalUpdate):
         """Batches in one pass over so many records."""
         if self.batch_size is None:
             return np.ones_like(records)
-        spare = 0 if self.drop_last else self.batch_size - 1
-        return np.asarray((records + spare) // self.batch_size)
+        extra = 0 if self.drop_last else self.batch_size - 1
+        return np.asarray((records + extra) // self.batch_size)
 
     @property
     def linear_least_squares(self) -> bool:

@@ -156,9 +156,9 @@ class Codes(Spec):
     def places(self, values: NDArray[Any]) -> NDArray[np.float64]:
         """The values' places, without shift and scale."""
         known, texts = np.asarray(self.values), values.astype(str)
-        found = np.searchsorted(known, texts)
-        hit = known[np.minimum(found, len(known) - 1)] == texts
-        return np.asarray(found - np.where(hit, 0.0, 0.5), dtype=np.float64)
+        result = np.searchsorted(known, texts)
+        hit = known[np.minimum(result, len(known) - 1)] == texts
+        return np.asarray(result - np.where(hit, 0.0, 0.5), dtype=np.float64)
 
 
 class Pixels(Spec):
@@ -203,10 +203,10 @@ class Encoding(Spec):
 
     def inputs_of(self, column: str) -> slice:
         """Where the inputs of a column stand."""
-        found = [inside for block, inside in self.placed if block.column == column]
-        if not found:
+        result = [inside for block, inside in self.placed if block.column == column]
+        if not result:
             raise FixData(f"column {column!r} is not an input; the inputs are {self.columns()}")
-        return found[0]
+        return result[0]
 
     @property
     def placed(self) -> list[tuple[AnyBlock, slice]]:

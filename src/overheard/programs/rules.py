@@ -35,11 +35,11 @@ def chain(*rules: Rule) -> Rule:
         return tuple(rule.init(theta) for rule in rules)
 
     def update(gradient: Vector, states: State, theta: Vector) -> tuple[Vector, State]:
-        kept = []
+        after = []
         for rule, state in zip(rules, states, strict=True):
             gradient, state = rule.update(gradient, state, theta)
-            kept.append(state)
-        return gradient, tuple(kept)
+            after.append(state)
+        return gradient, tuple(after)
 
     return Rule(init, update)
 
@@ -92,12 +92,12 @@ def momentum(strength: float, dampening: float = 0.0, nesterov: bool = False) ->
     """torch's: ``v = strength v + (1 - dampening) g``, the first ``v`` being ``g`` itself."""
 
     def update(gradient: Vector, state: State, theta: Vector) -> tuple[Vector, State]:
-        kept = _like(theta, strength)
+        decay = _like(theta, strength)
         if state is None:
             moved = gradient + 0  # a copy: kernels write the next gradient where this one stands
         else:
-            moved = kept * state + _like(theta, 1 - dampening) * gradient
-        return (gradient + kept * moved if nesterov else moved), moved
+            moved = decay * state + _like(theta, 1 - dampening) * gradient
+        return (gradient + decay * moved if nesterov else moved), moved
 
     return Rule(lambda theta: None, update)
 

@@ -144,12 +144,12 @@ def _descended(
     """
     net, rule = network(recipe), rule_of(recipe)
     schedule = Schedule(recipe, data, rng)
-    if not net.chance:
+    if not net.random:
         schedule.draw_all()
-    for part in _parts(recipe, schedule, theta, whole=net.chance):
+    for part in _parts(recipe, schedule, theta, whole=net.random):
         model = theta[part]
         gradient, state = net.gradient(model, rng), rule.init(model)
-        batches = (schedule.one_by_one if net.chance else schedule.batches)(theta.dtype, part)
+        batches = (schedule.one_by_one if net.random else schedule.batches)(theta.dtype, part)
         for number, (inputs, labels, weights) in enumerate(hooked(batches, hooks, rng)):
             if not weights.any():
                 continue  # they wait for clients with more batches to end their epoch
@@ -280,13 +280,13 @@ class Schedule:
         epochs, numbers = self._places(np.array(steps), part)  # (S, c)
         self._order(int(epochs.max(initial=0)))
         begin, within = numbers * self.size, np.arange(self.width)
-        left = np.clip(sizes - begin, 0, self.size)
-        left = np.where(self.dropped & (left < self.size), 0, left)
+        rest = np.clip(sizes - begin, 0, self.size)
+        rest = np.where(self.dropped & (rest < self.size), 0, rest)
         places = np.minimum(begin[..., None] + within, self.longest - 1)
         here = np.arange(len(data))[part, None]
         orders = np.stack([order[part] for order in self._orders])
         chosen = orders[epochs[..., None], np.arange(len(sizes))[:, None], places]
-        weights = ((within < left[..., None]) / np.maximum(left, 1)[..., None]).astype(dtype)
+        weights = ((within < rest[..., None]) / np.maximum(rest, 1)[..., None]).astype(dtype)
         rows = here * data.labels.shape[1] + chosen
         flat, labels = data.inputs.reshape(-1, data.inputs.shape[2]), data.labels.reshape(-1)
         for step_rows, step_weights in zip(rows, weights, strict=True):

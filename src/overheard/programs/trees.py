@@ -123,18 +123,18 @@ def read_growing(raws: Sequence[bytes], where: str) -> list[Booster | None]:
     A federation sends the same trees again every round, with some more behind them. Where the text
     of a model's trees is how the last one's begin, they are the last one's trees, read once.
     """
-    found: list[Booster | None] = []
+    result: list[Booster | None] = []
     last, text = None, b""
     for number, raw in reversed([*enumerate(raws, 1)]):
         place, here = f"{where} {number}", _split(raw)
         if last is not None and here is not None and text.startswith(here[0] + b","):
             known = last.trees[: here[0].count(_LAST_KEY)]
-            found.append(_checked(parse_json(here[1], place), place, known))
+            result.append(_checked(parse_json(here[1], place), place, known))
             continue
-        found.append(read_model(raw, place) if raw else None)
+        result.append(read_model(raw, place) if raw else None)
         if last is None and here is not None:
-            last, text = found[-1], here[0]
-    return found[::-1]
+            last, text = result[-1], here[0]
+    return result[::-1]
 
 
 def _split(raw: bytes) -> tuple[bytes, bytes] | None:
@@ -151,12 +151,12 @@ def _split(raw: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _numbers(given: Any, kinds: str) -> NDArray[Any]:
-    found = np.asarray(given if isinstance(given, list | np.ndarray) else None)
-    if found.size == 0 and found.ndim == 1:
+    result = np.asarray(given if isinstance(given, list | np.ndarray) else None)
+    if result.size == 0 and result.ndim == 1:
         return np.zeros(0, dtype=np.int64)
-    if found.ndim != 1 or found.dtype.kind not in kinds:
+    if result.ndim != 1 or result.dtype.kind not in kinds:
         raise ValueError("is no list of numbers of its kind")
-    return found
+    return result
 
 
 def _whole(given: Any) -> Ints:
@@ -231,10 +231,10 @@ class _ModelText(_Text):
     base_score: Annotated[list[float], BeforeValidator(_listed)] = _at(*_PARAMS_AT, "base_score")
 
 
-def _checked(said: Any, where: object, known: tuple[Tree, ...] | None = None) -> Booster:
+def _checked(text: Any, where: object, known: tuple[Tree, ...] | None = None) -> Booster:
     """The model; ``known``: its trees, where they were read before."""
     try:
-        return _booster(_ModelText.model_validate(said), known)
+        return _booster(_ModelText.model_validate(text), known)
     except ValidationError as error:
         first = error.errors()[0]
         what = f"{'.'.join(map(str, first['loc']))[:150]}: {first['msg'][:100]}"
@@ -243,28 +243,28 @@ def _checked(said: Any, where: object, known: tuple[Tree, ...] | None = None) ->
     raise FixRecording(f"{where}: not a model of XGBoost's gbtree: {what}")
 
 
-def _booster(said: _ModelText, known: tuple[Tree, ...] | None) -> Booster:
-    groups = max(1, said.classes)
-    count = len(said.trees) if known is None else len(known)
-    if not count == said.num_trees == len(said.tree_info):
-        raise ValueError(f"num_trees is {said.num_trees}, and there are {count} trees")
-    if count and not 0 <= said.tree_info.min() <= said.tree_info.max() < groups:
+def _booster(text: _ModelText, known: tuple[Tree, ...] | None) -> Booster:
+    groups = max(1, text.classes)
+    count = len(text.trees) if known is None else len(known)
+    if not count == text.num_trees == len(text.tree_info):
+        raise ValueError(f"num_trees is {text.num_trees}, and there are {count} trees")
+    if count and not 0 <= text.tree_info.min() <= text.tree_info.max() < groups:
         raise ValueError(f"tree_info names a class beyond the {groups} there are")
-    if len(said.base_score) not in (1, groups) or np.abs(said.base_score).max() > 1e30:
-        raise ValueError(f"base_score {str(said.base_score)[:40]} for {groups} classes")
+    if len(text.base_score) not in (1, groups) or np.abs(text.base_score).max() > 1e30:
+        raise ValueError(f"base_score {str(text.base_score)[:40]} for {groups} classes")
     if known is None:
-        each = zip(said.trees, said.tree_info, strict=True)
-        known = tuple(_tree(tree, int(group), said.features) for tree, group in each)
-    scores = np.resize(np.asarray(said.base_score, dtype=np.float32), groups)
-    loss = said.scale_pos_weight, said.max_delta_step
-    parallel = max(1, said.parallel)
-    return Booster(said.objective, known, scores, groups, parallel, said.features, *loss)
+        each = zip(text.trees, text.tree_info, strict=True)
+        known = tuple(_tree(tree, int(group), text.features) for tree, group in each)
+    scores = np.resize(np.asarray(text.base_score, dtype=np.float32), groups)
+    loss = text.scale_pos_weight, text.max_delta_step
+    parallel = max(1, text.parallel)
+    return Booster(text.objective, known, scores, groups, parallel, text.features, *loss)
 
 
-def _tree(said: _TreeText, group: int, features: int) -> Tree:
-    left, right, feature = said.left_children, said.right_children, said.split_indices
-    nodes = said.num_nodes
-    for one in (left, right, feature, said.split_conditions, said.default_left):
+def _tree(text: _TreeText, group: int, features: int) -> Tree:
+    left, right, feature = text.left_children, text.right_children, text.split_indices
+    nodes = text.num_nodes
+    for one in (left, right, feature, text.split_conditions, text.default_left):
         if len(one) != nodes:
             raise ValueError(f"a tree with {len(one)} numbers where {nodes} belong")
     reached, depth = _walked(left, right)
@@ -275,12 +275,12 @@ def _tree(said: _TreeText, group: int, features: int) -> Tree:
         left,
         right,
         np.where(inner, feature, 0),
-        said.split_conditions,
-        said.default_left.astype(bool),
+        text.split_conditions,
+        text.default_left.astype(bool),
         group,
         depth,
-        _unmasked(said.sum_hessian, reached),
-        _categories(said),
+        _unmasked(text.sum_hessian, reached),
+        _categories(text),
     )
 
 
@@ -315,20 +315,20 @@ def _walked(left: Ints, right: Ints) -> tuple[Flags, int]:
     raise ValueError(f"a tree deeper than {MOST_DEPTH}")
 
 
-def _categories(said: _TreeText) -> dict[int, Ints]:
-    at, starts, sizes = said.categories_nodes, said.categories_segments, said.categories_sizes
-    if not len(at) == len(starts) == len(sizes) or len(at) > said.num_nodes:
+def _categories(text: _TreeText) -> dict[int, Ints]:
+    at, starts, sizes = text.categories_nodes, text.categories_segments, text.categories_sizes
+    if not len(at) == len(starts) == len(sizes) or len(at) > text.num_nodes:
         raise ValueError("categories_nodes, _segments and _sizes are not of one length")
     if len(at) and (min(starts.min(), sizes.min()) < 0 or max(starts.max(), sizes.max()) >= 1 << 24
-                    or (starts + sizes).max() > len(said.categories)):  # fmt: skip
+                    or (starts + sizes).max() > len(text.categories)):  # fmt: skip
         raise ValueError("categories_segments reach beyond the categories")
     return {
-        int(node): said.categories[start : start + size]
+        int(node): text.categories[start : start + size]
         for node, start, size in zip(at, starts, sizes, strict=True)
     }
 
 
-# UBJSON from strangers: bounded in bytes, values and depth.
+# UBJSON from elsewhere: bounded in bytes, values and depth.
 
 _MARKERS = {b"i": "b", b"U": "B", b"I": "h", b"l": "i", b"L": "q", b"d": "f", b"D": "d"}
 """The markers of numbers, and how `struct` and numpy call them; the first byte is the highest."""
@@ -400,12 +400,12 @@ class _Reader:
         if kind == b"S":
             return self.text()
         if kind == b"{":
-            found = {}
+            result = {}
             while self.raw[self.at : self.at + 1] != b"}":
                 key = self.text()
-                found[key] = self.value(depth - 1)
+                result[key] = self.value(depth - 1)
             self.at += 1
-            return found
+            return result
         if kind != b"[":
             raise self.wrong("no value, where one belongs")
         typed = self.take(1)
@@ -422,13 +422,13 @@ class _Reader:
 
     def array(self, dtype: np.dtype[Any]) -> Any:
         count = self.count()
-        found = np.frombuffer(self.take(count * dtype.itemsize), dtype)
+        result = np.frombuffer(self.take(count * dtype.itemsize), dtype)
         self.spend(count + 2 * _ALONE)  # three times the work of a lone number
-        return found.astype(dtype.newbyteorder("="))
+        return result.astype(dtype.newbyteorder("="))
 
 
 _NOT_XGBOOSTS = {
-    "name", "wire_names", "aggregation", "local_rounds", "wire", "leaf_step",
+    "name", "sent_names", "aggregation", "local_rounds", "releases", "leaf_step",
 }  # fmt: skip
 
 
@@ -468,7 +468,7 @@ class TreeSettings(Settings):
     """XGBoost's: trees of a boosting round."""
     local_rounds: int = Field(default=1, ge=1, le=1000)
     """Boosting rounds of a client and message."""
-    wire: Literal["everything", "values"] = "everything"
+    releases: Literal["everything", "values"] = "everything"
     """A defence: "values" sends the leaves' values and drops every other sum (weights of inner
     nodes, Hessians, gains), which no prediction needs."""
     leaf_step: float = Field(default=0.0, ge=0, le=100)
@@ -476,10 +476,10 @@ class TreeSettings(Settings):
 
     @model_validator(mode="after")
     def _rounded_alone(self) -> Self:
-        if self.leaf_step and self.wire != "values":
+        if self.leaf_step and self.releases != "values":
             raise ValueError(
                 "leaf_step rounds the values of leaves, and the other sums tell them exactly: set "
-                'wire to "values"'
+                'releases to "values"'
             )
         return self
 
@@ -519,7 +519,7 @@ def grow(
         last = booster.num_boosted_rounds()
         booster = booster[last - settings.local_rounds : last]
     raw = bytes(booster.save_raw("json"))
-    return raw if settings.wire == "everything" else _values_only(raw, settings.leaf_step)
+    return raw if settings.releases == "everything" else _values_only(raw, settings.leaf_step)
 
 
 def _values_only(raw: bytes, step: float) -> bytes:

@@ -2,7 +2,7 @@
 
 To import a module is to run it. A recording may name a factory ("package.module:function"); it is
 called only after `trust` was called for exactly this name in this process, which the command line
-does where it is told ``overheard --trust package.module:function``, and a script does by itself.
+does where it is given ``overheard --trust package.module:function``, and a script does by itself.
 """
 
 from __future__ import annotations

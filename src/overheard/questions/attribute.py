@@ -7,7 +7,7 @@ from itertools import pairwise
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import Imputed, best_imputation, majority_share
 from overheard.evaluation.scoring import Case, Posterior, Scored, Scorer
-from overheard.programs.program import Told
+from overheard.programs.program import Terms
 from overheard.questions.question import ACCURACY, Question
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.kind import LABEL_COLUMN
@@ -63,7 +63,7 @@ def score(case: Case) -> Scorer:
     return scored
 
 
-def hidden(target: Target, recipe: Told | None) -> tuple[str, ...]:
+def hidden(target: Target, recipe: Terms | None) -> tuple[str, ...]:
     """Its columns; where that is the label, under the name of side knowledge, too."""
     label = (LABEL_COLUMN,) if recipe and recipe.target.column in target.columns else ()
     return (*target.columns, *label)
@@ -89,10 +89,10 @@ def ranges(domain: AttributeDomain) -> tuple[str, ...]:
     edges = [(low + high) / 2 for low, high in pairwise(middles)]
     # as few digits as put each edge between the middles that it parts
     for digits in range(4, 18):
-        shown = [f"{edge:.{digits}g}" for edge in edges]
-        parted = zip(middles, map(float, shown), middles[1:], strict=False)
+        short = [f"{edge:.{digits}g}" for edge in edges]
+        parted = zip(middles, map(float, short), middles[1:], strict=False)
         if all(low < edge < high for low, edge, high in parted):
             break
-    ranges = (f"{low} to {high}" for low, high in pairwise(shown))
-    names = dict(zip(middles, (f"up to {shown[0]}", *ranges, f"above {shown[-1]}"), strict=True))
+    ranges = (f"{low} to {high}" for low, high in pairwise(short))
+    names = dict(zip(middles, (f"up to {short[0]}", *ranges, f"above {short[-1]}"), strict=True))
     return tuple(names[v] for v in domain.values if isinstance(v, int | float))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixData
 from overheard.evaluation.baselines import imputed_group_means
 from overheard.evaluation.scoring import Case, Scored, Scorer
-from overheard.programs.program import Told
+from overheard.programs.program import Terms
 from overheard.programs.records import Value
 from overheard.questions.question import Metric, Question
 from overheard.transcript.guess import GroupMeans, LabelValues
@@ -79,7 +79,7 @@ def score(case: Case) -> Scorer:
     return scored
 
 
-def hidden(target: Target, recipe: Told | None) -> tuple[str, ...]:
+def hidden(target: Target, recipe: Terms | None) -> tuple[str, ...]:
     """The label itself, under its own name and under that of side knowledge."""
     return (LABEL_COLUMN, *((recipe.target.column,) if recipe else ()))
 

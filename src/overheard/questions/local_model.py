@@ -9,7 +9,7 @@ from overheard.errors import FixConfig, FixData
 from overheard.evaluation import metrics
 from overheard.evaluation.scoring import Case, Scored, Scorer
 from overheard.programs.losses import loss_named
-from overheard.programs.program import Message, Program, Told
+from overheard.programs.program import Message, Program, Terms
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.questions.question import Metric, Question
@@ -26,7 +26,7 @@ EXCESS_LOSS = Metric("excess_loss", "error", limit=0.01, same=1e-4)
 at most 0.01% more than one another are equally its own."""
 
 
-def refuses(recipe: Told, records: Records) -> str:
+def refuses(recipe: Terms, records: Records) -> str:
     """Why the client's own optimum is not one model."""
     if isinstance(recipe, Program):
         return "" if recipe.makes_model else "the clients run a program that makes no model"
@@ -70,7 +70,7 @@ def _score_program(case: Case, program: Program) -> Scorer:
     """
     records, client = case.records, case.view.client
     if Messages not in case.view.kinds:
-        raise FixData("no release of a single client was heard, so its own model is not asked for")
+        raise FixData("no release of a single client was observed: its own model is not asked for")
     observed = case.view.know(Messages).exchanges
     try:
         own = program.alone(records, len(observed), stream(case.seed, "alone"))

@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 
 def score(case: Case) -> Scorer:
-    """The share of the pool sorted right into members and strangers, and the members' attribute."""
+    """The share of the pool sorted right into members and others, and the members' attribute."""
     client, name = case.view.client, case.target.column
     if case.answers is None or client not in case.answers:
         raise FixRecording(f"truth/ does not say who of {client!r}'s pool is a member")
@@ -30,7 +30,7 @@ def score(case: Case) -> Scorer:
     if member.all() or not member.any():
         raise FixData(
             f"{client!r}: the pool of {len(member)} records has {int(member.sum())} members; "
-            "give members and strangers, else there is nothing to tell apart"
+            "give members and others, else there is nothing to tell apart"
         )
     free = (float(max(member.mean(), 1 - member.mean())), None)
 
@@ -41,7 +41,7 @@ def score(case: Case) -> Scorer:
         details: dict[str, float | int | str] = {
             **guess.diagnostics,
             "members_found": float(hits[member].mean()),
-            "strangers_accused": float(1 - hits[~member].mean()),
+            "others_accused": float(1 - hits[~member].mean()),
         }
         if guess.attribute is not None and name:
             column = answers[name][member]

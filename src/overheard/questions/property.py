@@ -83,8 +83,8 @@ def scores(guess: ClientProperty, answers: Flags, rng: np.random.Generator) -> d
     details["false_alarms"] = accused - hits
     details |= {"precision": hits / accused} if accused else {}
     details |= {"recall": hits / positives} if positives else {}
-    found = {"value": value, "low": low, "high": high, "majority": free, "lift": value - free}
-    return found | {"p_value": p, "details": details}
+    result = {"value": value, "low": low, "high": high, "majority": free, "lift": value - free}
+    return result | {"p_value": p, "details": details}
 
 
 def score(case: Case) -> Scorer:

@@ -126,10 +126,10 @@ def all_questions() -> dict[str, Question]:
     """Every question by its name, in the order of their names."""
     package = import_module(__name__.rpartition(".")[0])
     there = [m.name for m in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")]
-    found = [(m, getattr(import_module(m), "QUESTION", None)) for m in there]
-    found += [(point.value, point.load()) for point in entry_points(group=GROUP)]
+    result = [(m, getattr(import_module(m), "QUESTION", None)) for m in there]
+    result += [(point.value, point.load()) for point in entry_points(group=GROUP)]
     known: dict[str, Question] = {}
-    for where, question in found:
+    for where, question in result:
         if question is None:
             continue
         if not isinstance(question, Question):
@@ -198,10 +198,10 @@ Key = TypeVar("Key")
 
 def grouped(things: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
     """Things by a key, in the order in which both come."""
-    found: dict[Key, list[T]] = {}
+    result: dict[Key, list[T]] = {}
     for thing in things:
-        found.setdefault(key(thing), []).append(thing)
-    return found
+        result.setdefault(key(thing), []).append(thing)
+    return result
 
 
 def by_question(things: Iterable[T]) -> dict[str, list[T]]:

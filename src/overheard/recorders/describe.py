@@ -7,62 +7,38 @@ the side knowledge and truth that follow from it, and leaves the messages where 
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from overheard.data.dataset import Dataset, together
 from overheard.data.file import NOBODYS, read_table
 from overheard.errors import FixConfig
-from overheard.federation.defences.contract import chain, told
+from overheard.federation.defences.contract import applied, chain
 from overheard.federation.federation import Federation, NetworkSettings, SoughtProperty
 from overheard.federation.plan import Plan, load_data, plan, write_knowledge
-from overheard.federation.reading import HELD_OUT
+from overheard.federation.reading import HELD_OUT, written
 from overheard.federation.secrets import Properties, apart, holding, misbehaving
 from overheard.federation.simulate import client_shards, trained_on
-from overheard.foreign.shown import visible
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import OneHot, Records
 from overheard.programs.trusted import granted, trust
-from overheard.recorders.template import recorded_model, undescribed, wire_layout
+from overheard.recorders.template import recorded_model, sent_layout, undescribed
 from overheard.transcript.kind import write
 from overheard.transcript.messages import releases_arrays
 from overheard.transcript.store import Recording, SideHeader, SideWriter
 from overheard.transcript.view import InTheClear, in_the_clear
 
 
-def written(description: Federation, remarks: Iterable[str]) -> bytes:
+def as_file(description: Federation, remarks: Iterable[str]) -> bytes:
     """The description as `read_config` reads it, after remarks as comments."""
-
-    def inline(value: Any) -> str:
-        if isinstance(value, Mapping):
-            return "{ " + ", ".join(entries(value)) + " }"
-        if isinstance(value, list | tuple):
-            return f"[{', '.join(map(inline, value))}]"
-        return json.dumps(value, ensure_ascii=False)
-
-    def entries(table: Mapping[str, Any], above: str = "") -> Iterator[str]:
-        for name, value in table.items():
-            key = above + (name if re.fullmatch(r"[A-Za-z0-9_]+", name) else json.dumps(name))
-            if isinstance(value, Mapping):
-                yield from entries(value, f"{key}.")
-            else:
-                yield f"{key} = {inline(value)}"
-
     content = description.model_dump(exclude_defaults=True)
     content["model"] = {"name": description.model.name, **content["model"]}
-    if "optimiser" in content.get("training", ()):
-        # all of it, as its name is the default of its kind
+    if "optimiser" in content.get("training", ()):  # whole: its name is the default of its kind
         content["training"]["optimiser"] = description.training.optimiser.model_dump()
-    lines = [f"# {visible(line)}" for line in remarks]
-    for name, table in content.items():
-        lines += ["", f"[{name}]", *entries(table)]
-    return "\n".join([*lines, ""]).encode()
+    return written(content, remarks)
 
 
 def describe(
@@ -80,21 +56,21 @@ def describe(
             "program (such as xgboost), or record with the payload that it is"
         )
     for code in description.model.code() if not trust_code else ():
-        granted(code, "the model is made by")  # said before anything is read
+        granted(code, "the model is made by")  # refused before anything is read
     dataset = load_data(description)
     names, ready = settled(recording, description, dataset, trust_code)
     if names:
         ready = _recorded(ready, set(names.values()))
-    if isinstance(ready.told, Recipe):
-        client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is said
+    if isinstance(ready.program, Recipe):
+        client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is refused
     if (asked := description.property) is not None:
         found = _properties(recording, description, asked, ready, names)
         ready = replace(ready, properties=found)
     if not names:
         ready = replace(ready, clients={}, attributes={})
-    elif description.audit.strangers:
+    elif description.audit.non_members:
         among = _only(dataset, set(names.values()))
-        ready = replace(ready, strangers=_strangers(description, among, ready))
+        ready = replace(ready, outsiders=_outsiders(description, among, ready))
     about = {
         **{key: value for key, value in recording.about.items() if key != "seed"},
         "data": dataset.name,
@@ -105,13 +81,13 @@ def describe(
     remarks = (*_silent(recording, names), *_own_scales(ready))
     if others := description.audit.also_fits:
         remarks = (*remarks, f"These descriptions fit as well: {'; '.join(others)}.")
-    header = SideHeader(wire=recording.digest, names=names, about=about)
+    header = SideHeader(messages=recording.digest, names=names, about=about)
     with SideWriter(Path(out), header) as writer:
         write_knowledge(writer, ready)
         if (seed := recording.seed) is not None:
             writer.seed(seed)
         if claims:
-            write(writer, told(claims))
+            write(writer, applied(claims))
         write(writer, _clear(recording, names, remarks))
     return remarks
 
@@ -132,16 +108,16 @@ def settled(
     if not isinstance(asked, NetworkSettings):
         return names, plan(description, shared)
     ready = plan(
-        description, shared, lambda *how: recorded_model(asked, wire_layout(recording), *how)
+        description, shared, lambda *how: recorded_model(asked, sent_layout(recording), *how)
     )
-    wires = {dtype for name, dtype, _ in layout if name not in ready.recipe.model.idle}
-    if not wires <= {"F16", "F32", "F64"}:
+    types = {dtype for name, dtype, _ in layout if name not in ready.recipe.model.idle}
+    if not types <= {"F16", "F32", "F64"}:
         raise FixConfig(
-            f"the messages hold arrays of {', '.join(sorted(wires))}; only float16, float32 "
+            f"the messages hold arrays of {', '.join(sorted(types))}; only float16, float32 "
             "and float64 models (and bfloat16, which is recorded as float32) can be audited"
         )
-    wire = "float64" if wires == {"F64"} else "float32"
-    return names, replace(ready, told=ready.recipe.model_copy(update={"wire": wire}))
+    precision = "float64" if types == {"F64"} else "float32"
+    return names, replace(ready, program=ready.recipe.model_copy(update={"precision": precision}))
 
 
 def _who_trained(
@@ -160,21 +136,21 @@ def _who_trained(
     return {}, dataset
 
 
-def _strangers(description: Federation, dataset: Dataset, ready: Plan) -> Records:
+def _outsiders(description: Federation, dataset: Dataset, ready: Plan) -> Records:
     """People who are no client's, and whom what is public tells from everybody."""
     held = description.data.held_out
     columns = tuple(next(iter(ready.clients.values())).columns)
-    if description.audit.strangers != HELD_OUT:
-        found = _table(description, description.audit.strangers, columns)
+    if description.audit.non_members != HELD_OUT:
+        found = _table(description, description.audit.non_members, columns)
     elif held is None:
-        raise FixConfig('audit.strangers = "held out", but data.held_out does not say who that is')
+        raise FixConfig('audit.non_members = "held out": data.held_out does not say who that is')
     else:
         found = dataset.tested(held).only(columns)
     alone = [c for c, domain in ready.attributes.items() if not domain.parts]
     left = apart(found, ready.clients.values(), alone)
     if not len(left):
         raise FixConfig(
-            f"audit.strangers: each of the {len(found)} agrees with somebody else in everything "
+            f"audit.non_members: each of the {len(found)} agrees with somebody else in everything "
             "public; name a table of other people"
         )
     return left
@@ -252,9 +228,9 @@ def _only(dataset: Dataset, names: set[str]) -> Dataset:
 def _recorded(ready: Plan, names: set[str]) -> Plan:
     """The federation without those of its clients that were never recorded."""
     ready = replace(ready, clients={c: r for c, r in ready.clients.items() if c in names})
-    if isinstance(ready.told, Recipe):
-        own = {c: encoding for c, encoding in ready.told.own.items() if c in names}
-        ready = replace(ready, told=ready.told.model_copy(update={"own": own}))
+    if isinstance(ready.program, Recipe):
+        own = {c: encoding for c, encoding in ready.program.own.items() if c in names}
+        ready = replace(ready, program=ready.program.model_copy(update={"own": own}))
     return ready
 
 
@@ -270,7 +246,7 @@ def _silent(recording: Recording, names: Mapping[str, str]) -> tuple[str, ...]:
 
 def _own_scales(ready: Plan) -> tuple[str, ...]:
     """What clients that scale their secrets by themselves tell of them."""
-    own = ready.told.own.values() if isinstance(ready.told, Recipe) else ()
+    own = ready.program.own.values() if isinstance(ready.program, Recipe) else ()
     blocks = [b for encoding in own for b in encoding.blocks if not isinstance(b, OneHot)]
     scaled = {b.column for b in blocks if (b.shift, b.scale) != (0.0, 1.0)}
     secrets = [c for domain in ready.attributes.values() for c in domain.columns if c in scaled]
@@ -285,9 +261,9 @@ def _own_scales(ready: Plan) -> tuple[str, ...]:
 
 def _clear(recording: Recording, names: Mapping[str, str], remarks: tuple[str, ...]) -> InTheClear:
     """What was sent in the clear, by the new names, and our own remarks."""
-    said = in_the_clear(recording)
+    clear = in_the_clear(recording)
     values = {
-        what: {names.get(c, c): told for c, told in clients.items()}
-        for what, clients in said.values.items()
+        what: {names.get(c, c): one for c, one in clients.items()}
+        for what, clients in clear.values.items()
     }
-    return InTheClear((*said.notes, *remarks), values)
+    return InTheClear((*clear.notes, *remarks), values)

@@ -44,12 +44,12 @@ def record(
     """
     refuse_existing(path)
     trees = isinstance(strategy, FedXgbBagging | FedXgbCyclic)
-    said, start = payload or ("release" if trees else "model"), strategy.start
+    kind, start = payload or ("release" if trees else "model"), strategy.start
 
     def recorded(grid: Grid, *args: Any, **options: Any) -> Any:
         weight = getattr(strategy, "weighted_by_key", None)
         keys = WEIGHTS if weight is None else (str(weight),)
-        listening = _open(grid, path, said, name_by, keys)
+        listening = _open(grid, path, kind, name_by, keys)
         return listening.during(lambda observed: start(observed, *args, **options))
 
     strategy.start = recorded  # type: ignore[method-assign]  # the strategy is otherwise itself
@@ -137,7 +137,7 @@ class ListeningGrid:
         seen: list[tuple[int, Arrays] | None] = []
         self._listener.hear(lambda r: seen.extend(self._hear_sending(r, m) for m in messages))
         passed = passing(messages)
-        for message, sent in zip(messages, seen, strict=False):  # none heard: it failed before
+        for message, sent in zip(messages, seen, strict=False):  # none observed: it failed before
             if sent is not None:
                 self._listener.asked(message.metadata.message_id, *sent)
         return passed
@@ -204,7 +204,7 @@ class ListeningGrid:
     def _note_lost_sum(self, recorder: Recorder) -> None:
         if self._sum is not None and self._sum.participants:
             recorder.note(
-                f"The sum of round {self._sum.number} was not heard: no model was sent after it."
+                f"The sum of round {self._sum.number} was not observed: no model was sent after it."
             )
 
     def _round_of(self, message: Message) -> int:
@@ -224,11 +224,11 @@ class ListeningGrid:
 
     def _decode(self, content: RecordDict) -> Arrays:
         """The arrays of a message that is sent; a broadcast is read once for all who get it."""
-        said = tuple(a.data for record in content.array_records.values() for a in record.values())
+        parts = tuple(a.data for record in content.array_records.values() for a in record.values())
         known, arrays = self._decoded
-        if len(known) != len(said) or any(a is not b for a, b in zip(known, said, strict=True)):
+        if len(known) != len(parts) or any(a is not b for a, b in zip(known, parts, strict=True)):
             arrays = _arrays(content)
-            self._decoded = (said, arrays)
+            self._decoded = (parts, arrays)
         return arrays
 
 

@@ -1,12 +1,12 @@
 """Recording an NVIDIA FLARE job with a widget of its server.
 
 The widget hears each task's data after the server's filters and each result before them: what is
-on the wire. It records training tasks of the FedAvg controller and of others that exchange
+in a message. It records training tasks of the FedAvg controller and of others that exchange
 weights in the same way, and notes what is sent beside them: FedAvg's broadcasts tell every site the
 weight of every other one. With ``payload="release"`` it records the messages of a program that
 trains no network: gradient and Hessian of FLARE's logistic regression by Newton's method, the
 bytes of its XGBoost models, and with ``task="fed_stats"`` its statistics, number by number. Its
-histogram-based XGBoost talks past the server's tasks and is not heard.
+histogram-based XGBoost talks past the server's tasks and is not recorded.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         if sent is None:
             return
         message = from_shareable(fl_ctx.get_prop(FLContextKey.TASK_RESULT))
-        said = message.data
+        content = message.data
         if message.data_kind == DataKind.STATISTICS:
-            said = _inside(said)
-        returned = _arrays(said)
+            content = _inside(content)
+        returned = _arrays(content)
         free = releases_arrays(self.payload)  # whose arrays are recorded as they are
         if message.data_kind == DataKind.WEIGHT_DIFF and not free:
             _, model = sent
@@ -98,7 +98,7 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         weight = message.get_meta_prop(FLMetaKey.NUM_STEPS_CURRENT_ROUND)
         count = np.nan if weight is None else float(weight)
         listener.record(sent, client, returned, count)
-        for name, value in _told(message.meta).items():
+        for name, value in _metrics(message.meta).items():
             recorder.clear(name, client, value)
 
 
@@ -153,7 +153,7 @@ def _arrays(data: Mapping[str, Any]) -> Arrays:
     return found or {"nothing": np.zeros(0, dtype=np.uint8)}  # the first model of trees, say
 
 
-def _told(meta: Mapping[str, Any]) -> dict[str, float | str]:
+def _metrics(meta: Mapping[str, Any]) -> dict[str, float | str]:
     """The numbers among a result's metadata, and its metrics."""
     metrics = meta.get(FLMetaKey.INITIAL_METRICS)
     both = {**meta, **(metrics if isinstance(metrics, Mapping) else {})}

@@ -41,7 +41,7 @@ LATE = (
 
 @dataclass
 class _Round:
-    """What was heard of the round that is going on."""
+    """What was observed of the round that is going on."""
 
     number: int
     sent: dict[str, Arrays] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Recorder:
         self._last = -1
         self._types: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
         self._notes: dict[str, None] = {}
-        self._heard: dict[str, dict[str, list[float | str]]] = {}
+        self._clear: dict[str, dict[str, list[float | str]]] = {}
         self._closed = False
 
     def __enter__(self) -> Recorder:
@@ -106,9 +106,9 @@ class Recorder:
             observed.participants = tuple(sorted(participants))
 
     def clear(self, what: str, client: str, value: float | str) -> None:
-        """Something else that a client's message said in the clear: a metric, a count, a name."""
+        """Something else that a client's message holds in the clear: a metric, a count, a name."""
         with self._lock:
-            self._heard.setdefault(what, {}).setdefault(client, []).append(value)
+            self._clear.setdefault(what, {}).setdefault(client, []).append(value)
 
     def note(self, sentence: str) -> None:
         """A finding about the messages themselves, which audits repeat; each is kept once."""
@@ -140,7 +140,7 @@ class Recorder:
         """Leave the recording as it stands on the disk, without the round that is going on."""
         with self._lock:
             self._round = None
-            self._notes, self._heard = {}, {}
+            self._notes, self._clear = {}, {}
             self.close(finished=False)
 
     def _at(self, number: int) -> _Round:
@@ -241,12 +241,12 @@ class Recorder:
         return fitted
 
     def _write_clear(self) -> None:
-        if self._notes or self._heard:
-            said = {
+        if self._notes or self._clear:
+            values = {
                 what: {client: tuple(by[client]) for client in sorted(by)}
-                for what, by in sorted(self._heard.items())
+                for what, by in sorted(self._clear.items())
             }
-            write(self._store, InTheClear(tuple(self._notes), said))
+            write(self._store, InTheClear(tuple(self._notes), values))
 
 
 def _as_arrays(arrays: Arrays) -> dict[str, NDArray[Any]]:
@@ -268,11 +268,12 @@ def _as_array(array: Any) -> NDArray[Any]:
 def same_arrays(one: Arrays, other: Arrays) -> bool:
     """Whether two messages say the same; quick if they are made of the same arrays."""
 
-    def said(array: NDArray[Any]) -> Any:
+    def content(array: NDArray[Any]) -> Any:
         return array.dtype, array.shape, array.tobytes()
 
     return one.keys() == other.keys() and all(
-        array is other[name] or said(array) == said(other[name]) for name, array in one.items()
+        array is other[name] or content(array) == content(other[name])
+        for name, array in one.items()
     )
 
 
@@ -284,8 +285,8 @@ class Listener:
     recording keeps the rounds that are on the disk and stays unfinished, which `overheard verify`
     and every audit of it say.
 
-    Rounds only go forward, and a client is heard once in each. A reply belongs to the round that it
-    was asked for in; one that comes when a later round has begun is put into that one, so that
+    Rounds only go forward, and each records a client once. A reply belongs to the round that it was
+    asked for in; one that comes when a later round has begun is put into that one, so that
     nothing is lost where replies are not waited for.
     """
 
@@ -294,7 +295,7 @@ class Listener:
         self._lock = RLock()
         self._waiting: dict[Hashable, tuple[int, Arrays]] = {}
         self._latest = self._now = -1
-        self._heard: set[str] = set()
+        self._present: set[str] = set()
 
     def hear(self, tell: Callable[[Recorder], None]) -> None:
         """Tell the recorder something; what goes wrong is the recording's matter only."""
@@ -326,11 +327,11 @@ class Listener:
     def place(self, number: int, client: str) -> int:
         """The round in which a reply to a message of round ``number`` is recorded."""
         place = max(number, self._now)
-        if place == self._now and client in self._heard:
+        if place == self._now and client in self._present:
             place += 1
         if place > self._now:
-            self._now, self._heard = place, set()
-        self._heard.add(client)
+            self._now, self._present = place, set()
+        self._present.add(client)
         return place
 
     def record(

@@ -20,7 +20,7 @@ from overheard.errors import FixConfig
 from overheard.federation.federation import Federation, NetworkSettings
 from overheard.federation.reading import checked
 from overheard.files import write_durably
-from overheard.foreign.shown import visible
+from overheard.foreign.shown import command, visible
 from overheard.programs import trusted
 from overheard.programs.families.newton import FAMILIES
 from overheard.programs.networks import DenseNetwork
@@ -35,9 +35,9 @@ _ACTIVATIONS = ("relu", "tanh", "sigmoid")
 
 
 def write_template(run: str | Path) -> Path:
-    """Write ``audit.toml`` into the recording's folder, beside wire/; an existing one is kept."""
+    """Write ``audit.toml`` into the recording's folder; an existing one is kept."""
     recording = undescribed(Recording.open(run))
-    layout, file = wire_layout(recording), recording.path / BESIDE
+    layout, file = sent_layout(recording), recording.path / BESIDE
     network = not releases_arrays(recording.payload)
     files = (resources.files(__package__) / f"{name}.toml.in" for name in ("audit", "trees"))
     whole, trees = (source.read_text("utf-8") for source in files)
@@ -63,15 +63,15 @@ def undescribed(recording: Recording) -> Recording:
     """The recording, if there is something to describe."""
     if recording.side("ClientProgram"):
         raise FixConfig(
-            f"{recording.path}: describes itself already; audit it without a TOML file: `overheard "
-            f"audit {recording.path}`"
+            f"{recording.path}: describes itself already; audit it without a TOML file: "
+            f"`{command('audit', recording.path, '--out', f'{recording.path}-audit')}`"
         )
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to describe")
     return recording
 
 
-def wire_layout(recording: Recording) -> Layout:
+def sent_layout(recording: Recording) -> Layout:
     """Names and shapes of the arrays in the messages."""
     return tuple((name, tuple(shape)) for name, _, shape in recording.rounds[0].layout)
 
@@ -86,8 +86,8 @@ def recorded_model(
         sizes = {"inputs": encoding.width, "hidden": described.hidden, "outputs": outputs}
         bias = any(len(shape) == 1 for _, shape in layout)
         how = {**sizes, "activation": described.activation, "bias": bias}
-        names = described.wire_names or _in_order(Dense.model_validate(how), layout)
-        return checked(Dense, {**how, "wire_names": names}, at="model.")
+        names = described.sent_names or _in_order(Dense.model_validate(how), layout)
+        return checked(Dense, {**how, "sent_names": names}, at="model.")
     made = model_of(described.factory, layout)
     if isinstance(made, Dense):
         return made
@@ -95,7 +95,7 @@ def recorded_model(
 
     shape = described.shape or image_of(layout, encoding.width)
     module = tried(described.factory, encoding.width, outputs, shape)
-    return module.model_copy(update={name: getattr(made, name) for name in ("wire_names", "idle")})
+    return module.model_copy(update={name: getattr(made, name) for name in ("sent_names", "idle")})
 
 
 def _in_order(model: Dense, layout: Layout) -> dict[str, str]:
@@ -118,7 +118,7 @@ def _in_order(model: Dense, layout: Layout) -> dict[str, str]:
     raise FixConfig(
         f"the model described has {layout_words(wanted)}; the messages hold "
         f"{layout_words(layout)}: mend the encoding (columns, or values of a one-hot block) or "
-        "hidden, or name the arrays in model.wire_names"
+        "hidden, or name the arrays in model.sent_names"
     )
 
 
@@ -137,21 +137,21 @@ def model_of(factory: str, layout: Layout) -> Dense | Module:
         # lists without names: all of the module's state in its order, or what is trained of it
         listed = state if len(state) == len(layout) else own
         named = dict(zip(listed, theirs, strict=False)) if len(listed) == len(layout) else {}
-    wire = [named[name] for name in own if name in named]
-    if [theirs[name] for name in wire] != [shape for _, shape in parameters]:
+    sent = [named[name] for name in own if name in named]
+    if [theirs[name] for name in sent] != [shape for _, shape in parameters]:
         raise FixConfig(
             f"model.factory {factory!r} makes {layout_words(parameters)}, but the messages hold "
             f"{layout_words(layout)}: this is not the model that was trained"
         )
     plain = _dense(module, parameters)
     if plain is None:
-        idle = tuple(name for name in theirs if name not in wire)
+        idle = tuple(name for name in theirs if name not in sent)
         return Module(
             factory=factory, inputs=1, parameters=parameters, idle=idle,
-            wire_names=dict(zip(own, wire, strict=True)),
+            sent_names=dict(zip(own, sent, strict=True)),
         )  # fmt: skip
-    names = {ours: name for (ours, _), name in zip(plain.layout(), wire, strict=True)}
-    return plain.model_copy(update={"wire_names": names})
+    names = {ours: name for (ours, _), name in zip(plain.layout(), sent, strict=True)}
+    return plain.model_copy(update={"sent_names": names})
 
 
 def image_of(layout: Layout, inputs: int) -> tuple[int, ...]:
@@ -225,7 +225,7 @@ def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[s
     """Descriptions that a recording may have, each in words: the program, where no network is
     trained, how texts may be coded and columns scaled, whether the label is a class, how it is
     scaled, loss and activation. ``given``: what is known."""
-    layout, data = wire_layout(recording), given["data"]
+    layout, data = sent_layout(recording), given["data"]
     training: dict[str, Any] = {"learning_rate": 1e-3}
     models: dict[str, dict[str, Any]] = {"": {}}
     scales: tuple[str, ...] = ("records", "recorded", "clients", "none")
@@ -266,13 +266,13 @@ def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[s
 def _programs(recording: Recording) -> Iterator[tuple[str, dict[str, Any]]]:
     """The [model] of programs that send what the recording holds, by their arrays; in words."""
     observed = [(s, b) for c in recording.clients for _, s, b in recording.releases(c)]
-    said = {name: array for _, returned in observed for name, array in returned.items()}
-    if {"gradient", "hessian"} <= said.keys():
+    arrays = {name: array for _, returned in observed for name, array in returned.items()}
+    if {"gradient", "hessian"} <= arrays.keys():
         names = {"coefficients": next(iter(observed[0][0]))}
         for likelihood, place in product(FAMILIES, ("first", True, False)):
-            one = {"likelihood": likelihood, "intercept": place, "wire_names": names}
+            one = {"likelihood": likelihood, "intercept": place, "sent_names": names}
             yield f"newton ({likelihood}, intercept {place})", {"name": "newton", **one}
-    elif all(array.dtype == np.uint8 for array in said.values()):
+    elif all(array.dtype == np.uint8 for array in arrays.values()):
         models = [read_model(next(iter(b.values())).tobytes(), "a model") for _, b in observed]
         grown = min(models, key=lambda model: len(model.trees))
         count = len(grown.trees) // (grown.groups * grown.parallel)
@@ -283,9 +283,9 @@ def _programs(recording: Recording) -> Iterator[tuple[str, dict[str, Any]]]:
         for eta in (0.3, 0.1, 0.05, 0.01, 0.2, 0.5, 1.0):
             yield f"xgboost ({eta = })", {"name": "xgboost", "eta": eta, **one}
     else:  # FLARE's: statistic/data set/column
-        parts = [(*name.split("/"), name) for name in said if name.count("/") == 2]
+        parts = [(*name.split("/"), name) for name in arrays if name.count("/") == 2]
         for group in dict.fromkeys(of for kind, of, *_ in parts if kind in ("sum", "histogram")):
-            counts = {p: said[p[3]].sum() for p in parts if p[:2] == ("histogram", group)}
+            counts = {p: arrays[p[3]].sum() for p in parts if p[:2] == ("histogram", group)}
             tables, names, edges = [], {}, {}
             # a range of counts that leaves values out is not described
             full = [p for p, count in counts.items() if count == max(counts.values())]
@@ -294,7 +294,7 @@ def _programs(recording: Recording) -> Iterator[tuple[str, dict[str, Any]]]:
                 total = kind == "sum"
                 tables.append({"kind": "sum", "of": column} if total else {"by": [column]})
                 names[f"{place}.{'numbers' if total else 'counts'}"] = name
-                if f"{name}/edges" in said:
-                    edges[column] = said[f"{name}/edges"][1:-1].tolist()
-            one = {"tables": tables, "wire_names": names, "bins": edges}
+                if f"{name}/edges" in arrays:
+                    edges[column] = arrays[f"{name}/edges"][1:-1].tolist()
+            one = {"tables": tables, "sent_names": names, "bins": edges}
             yield f"statistics of {group!r}", {"name": "statistics", "decimals": 4, **one}

@@ -7,7 +7,6 @@ page says so.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -18,7 +17,7 @@ from scipy.stats import t as student_t
 
 from overheard.evaluation.policy import USUAL
 from overheard.evaluation.record import Audit
-from overheard.foreign.shown import visible
+from overheard.foreign.shown import command
 from overheard.questions.question import grouped
 from overheard.report import svg, words
 from overheard.report.verdict import sentences
@@ -137,17 +136,21 @@ def frontiers(points: Sequence[Point]) -> list[Frontier]:
 
 def ranked(audit: Audit) -> list[Advice]:
     """What to try, most promising first, for this adversary and this federation."""
-    run, recipe = shlex.quote(visible(audit.run.recording)), audit.run.recipe
+    run, recipe = audit.run.recording, audit.run.recipe
     model = recipe.get("model", {})
     hidden = isinstance(model, dict) and bool(model.get("hidden"))
     threat, program = audit.run.threat, "settings" in recipe  # in place of a recipe
     return [
-        Advice(one["name"], one["why"], one.get("command", "").replace("{run}", run))
+        Advice(one["name"], one["why"], _command(one.get("command", ()), run))
         for one in words.WORDS["advice"]
         if one.get("threat", threat) == threat != one.get("unless")
         and one.get("programs", program) == program
         and (hidden or not one.get("hidden"))
     ]
+
+
+def _command(words: Sequence[str], run: str) -> str:
+    return command(*(word.replace("{run}", run) for word in words)) if words else ""
 
 
 def recommended(points: Sequence[Point]) -> Advice:

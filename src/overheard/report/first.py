@@ -6,14 +6,12 @@ Everything else is the annex. Nothing is decided here: the answer is the policy'
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from overheard.evaluation.policy import SAME_MESSAGES, USUAL, Decision, Known, known, unasked
 from overheard.evaluation.record import Audit, Finding, Secret
-from overheard.foreign.shown import visible
+from overheard.foreign.shown import command
 from overheard.questions.question import grouped
 from overheard.report import advice, verdict, words
 from overheard.report.advice import Advice, Point
@@ -70,7 +68,7 @@ class First:
 
     def listeners(self) -> list[Listener]:
         """Every threat model there is: what this audit tested it with, or how to test it."""
-        run, found = self.run, []
+        found = []
         listening = [i.name for i in self.audit.attacks if i.listens]
         ran = {f.attack for f in self.audit.findings if f.client is not None}
         used = [name for name in listening if name in ran]
@@ -84,9 +82,9 @@ class First:
             elif SAME_MESSAGES.get(name) == here:
                 found.append(Listener(who, "holds the same messages of each client: as above"))
             elif not THREATS[name].isolates:
-                command = f"overheard audit {run} --threat {name} --out {self.beside(name)}"
-                found.append(Listener(who, "not tested here", command))
-        return [*found, Listener("Whoever holds the final model alone", "no attack here tests it")]
+                how = self.command("audit", name, "--threat", name)
+                found.append(Listener(who, "not tested here", how))
+        return [*found, Listener("A holder of the final model alone", "no attack here tests it")]
 
     def knowledge(self) -> str:
         """What the strongest attack had in its view, in a sentence."""
@@ -136,13 +134,9 @@ class First:
             return [Advice("Nothing more is asked for", words.WORDS["release"], "")]
         found = [a for a in advice.ranked(self.audit) if a.command][:1]
         measure = words.WORDS["measure"]
-        sweep = f"overheard sweep {self.run} --out {self.beside('sweep')}"
-        return [*found, Advice(measure["name"], measure["why"], sweep)]
+        return [*found, Advice(measure["name"], measure["why"], self.command("sweep", "sweep"))]
 
-    @cached_property
-    def run(self) -> str:
-        return shlex.quote(visible(self.audit.run.recording))
-
-    def beside(self, what: str) -> str:
-        """A name for what is made of this recording."""
-        return shlex.quote(f"{visible(self.audit.run.recording)}-{what}")
+    def command(self, verb: str, what: str, *more: str) -> str:
+        """A command on this recording, with a name for what is made of it."""
+        run = self.audit.run.recording
+        return command(verb, run, *more, "--out", f"{run}-{what}")

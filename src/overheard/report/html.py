@@ -56,34 +56,26 @@ def render(audit: Audit, measured: Sequence[Point] = ()) -> str:
 
 
 def _render(audit: Audit, rows: int, measured: Sequence[Point]) -> str:
-    style, script = _asset("page.css"), _asset("page.js")
-    text = _template().render(
-        contents(audit, rows, measured),
-        style=Markup(style),  # nosec B704  # a file of this package
-        script=Markup(script),  # nosec B704  # a file of this package
-        policy=_policy(style, script),
-        picture=svg.threat_picture(audit.run.threat),
-        reference_key=svg.drawing().reference_key,
-    )
-    # a name may turn the direction of what stands after it: of the whole page, not of one cell
-    return visible(text, keep="\n\t")
+    picture = svg.threat_picture(audit.run.threat)
+    return _page("page.html.j2", contents(audit, rows, measured) | {"picture": picture})
 
 
 def render_settings(points: Sequence[Point], name: str) -> str:
     """The page of a sweep by itself."""
-    style, script = _asset("page.css"), _asset("page.js")
     parts = {"frontiers": advice.frontiers(points), "advice": [advice.recommended(points)]}
-    text = (
-        environment(_MARKS)
-        .get_template("settings.html.j2")
-        .render(
-            parts,
-            name=name,
-            style=Markup(style),  # nosec B704  # a file of this package
-            script=Markup(script),  # nosec B704  # a file of this package
-            policy=_policy(style, script),
-        )
+    return _page("settings.html.j2", {**parts, "name": name})
+
+
+def _page(template: str, parts: dict[str, Any]) -> str:
+    """A whole page of these parts, with its style and script."""
+    style, script = _asset("page.css"), _asset("page.js")
+    text = _template(template).render(
+        parts,
+        style=Markup(style),  # nosec B704  # a file of this package
+        script=Markup(script),  # nosec B704  # a file of this package
+        policy=_policy(style, script),
     )
+    # a name may turn the direction of what stands after it: of the whole page, not of one cell
     return visible(text, keep="\n\t")
 
 
@@ -106,7 +98,7 @@ def contents(audit: Audit, rows: int, measured: Sequence[Point]) -> dict[str, An
 
 
 _MARKS = {
-    "secret": "<code>{}</code>",
+    "code": "<code>{}</code>",
     "client": '<strong class="name">{}</strong>',
     "value": "<strong>{}</strong>",
     "share": '<strong class="unbroken">{}</strong>',
@@ -114,9 +106,9 @@ _MARKS = {
 
 
 @cache
-def _template() -> jinja2.Template:
+def _template(name: str) -> jinja2.Template:
     """Compiled once: that takes longer than filling it in."""
-    return environment(_MARKS).get_template("page.html.j2")
+    return environment(_MARKS).get_template(name)
 
 
 def write_report(audit: Audit, path: str | Path, measured: Sequence[Point] = ()) -> Path:
@@ -192,7 +184,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")
 
 def render_markdown(audit: Audit, measured: Sequence[Point] = ()) -> str:
     """The report as one Markdown document."""
-    markdown = environment({"secret": "**{}**"}, _text, finalize=_text)
+    markdown = environment({"code": "**{}**"}, _text, finalize=_text)
     markdown.filters["code"] = _code
     parts = contents(audit, EVERYTHING, measured)
     return markdown.get_template("report.md.j2").render(parts).rstrip() + "\n"

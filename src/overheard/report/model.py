@@ -102,22 +102,10 @@ class Page:
         lifts = [f for f in self.best.values() if f.lift is not None and f.measure.hits]
         self.lifts = sorted(lifts, key=lambda f: -(f.lift or 0.0))[: most_rows // 4]
 
-    def key(self, attack: str) -> Markup:
-        """The attack's marker."""
-        drawn: Markup = svg.drawing().key(self.look.get(attack, 0))
-        return drawn
-
     @property
     def measured(self) -> list[Topic]:
         """Questions asked of single clients with at least one finding."""
         return [topic for topic in self.topics if topic in {f.topic for f in self.alone}]
-
-    def rounds(self, attack: str) -> str:
-        """In how many rounds the attack observed a client: 53 to 64 of 120."""
-        stated = (f.details.get("rounds_heard") for f in self.audit.findings if f.attack == attack)
-        observed = [int(number) for number in stated if isinstance(number, int | float)]
-        ends = words.unique(words.count(n) for n in sorted(observed)[:: max(len(observed) - 1, 1)])
-        return f"{' to '.join(ends)} of {words.count(self.audit.run.rounds)}" if ends else ""
 
     def _tables(self, most: int) -> dict[str, list[Finding]]:
         """Clients with their findings; where not all fit, those of whom most was learned."""

@@ -133,20 +133,18 @@ def loss_scale(values: Sequence[float]) -> Scale:
 
 @dataclass(frozen=True)
 class Chart:
-    """Rows under each other, each with its drawing, and their axis.
-
-    ``attacks``: numbers of those that are drawn; ``hidden``: rows that are not.
-    """
+    """Rows under each other, on one scale. ``hidden``: how many rows are not drawn."""
 
     name: str
-    rows: tuple[tuple[Row, Markup], ...]
-    axis: Markup
+    rows: tuple[Row, ...]
+    scale: Scale
     topic: Topic | None = None
     hidden: int = 0
 
     @property
     def attacks(self) -> list[int]:
-        return list(dict.fromkeys(lane.attack for row, _ in self.rows for lane in row.lanes))
+        """Numbers of those that are drawn."""
+        return list(dict.fromkeys(lane.attack for row in self.rows for lane in row.lanes))
 
 
 def chart(
@@ -155,8 +153,7 @@ def chart(
 ) -> Chart:  # fmt: skip
     """Rows on a scale; without one, of shares, on that which holds them."""
     scale = scale or share_scale([value for row in rows for value in row.values])
-    drawn = tuple((row, drawing().row(row, scale)) for row in rows if row.lanes)
-    return Chart(name, drawn, drawing().axis(scale), topic, hidden)
+    return Chart(name, tuple(row for row in rows if row.lanes), scale, topic, hidden)
 
 
 def threat_picture(name: str) -> Markup | None:

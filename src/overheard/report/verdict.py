@@ -17,6 +17,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from overheard.evaluation.record import Audit, Replay, Secret, pooled_rate
+from overheard.foreign.shown import visible
 from overheard.questions.question import grouped
 from overheard.report import words
 
@@ -38,19 +39,23 @@ def environment(
     )
     made.globals |= {"words": words, "alike": alike}
     made.filters["secret"] = words.secret
-    made.filters["marked"] = lambda name, of: Markup(marks.get(of, "{}").format(escaped(name)))
+
+    def marked(name: object, of: str) -> Markup:
+        return Markup(marks.get(of, "{}").format(escaped(name)))  # nosec B704  # escaped
+
+    made.filters["marked"] = marked
     return made
 
 
 def plain(name: object) -> Markup:
-    """As it is: what a terminal prints is made visible there, and a page escapes it."""
-    return name if isinstance(name, Markup) else Markup(name)  # nosec B704
+    """On one line and without anything that hides; a page escapes it besides."""
+    return name if isinstance(name, Markup) else Markup(visible(str(name)))  # nosec B704
 
 
 @cache
 def sentences() -> Any:
     """The macros of ``sentences.j2`` in plain text, names of secrets in backquotes."""
-    text = environment({"secret": "`{}`"}, plain, finalize=plain)
+    text = environment({"code": "`{}`"}, plain, finalize=plain)
     return text.get_template("sentences.j2").module
 
 

@@ -14,11 +14,11 @@ from overheard.evaluation.decision import COMPARISON, EXPOSED
 from overheard.evaluation.record import Audit
 from overheard.questions.question import all_metrics, grouped
 from overheard.report.advice import Mean, Point
-from overheard.sweep.run import DETAILS, OF_CELL, POOLED, TABLE, Row, read_rows
+from overheard.sweep.run import OF_CELL, POOLED, TABLE, Row, read_rows
 
 FIXED = frozenset(
-    "cell defence strength seed records flagged audited people_known level".split()
-).union(POOLED, DETAILS, OF_CELL)
+    "cell defence strength seed records flagged audited people_known bits level".split()
+).union(POOLED, OF_CELL)
 """The table's own columns; the others are what the grid varies."""
 
 
@@ -76,7 +76,7 @@ def _point(about: tuple[Any, ...], attacks: Mapping[str, list[Row]]) -> Point:
     worst = max(attacks, key=lambda a: fmean(r["lift"] for r in attacks[a]))
     mine = attacks[worst]
     lifts, worths = [max(r["lift"], 0.0) for r in mine], [r["utility"] for r in mine]
-    bits = [b for r in mine if isinstance(b := r.get("bits_gained"), int | float)]
+    bits = [b for r in mine if isinstance(b := r.get("bits"), int | float)]
     people = [n for r in mine if (n := r.get("people_known")) is not None]
     epsilons = [e for r in mine if (e := r.get("epsilon")) is not None]
     majority = [m for r in mine if (m := r.get("utility_majority")) is not None]

@@ -30,15 +30,16 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from overheard.errors import FixConfig
 from overheard.federation.federation import parse_config, read_config
 from overheard.federation.reading import checked, located
 from overheard.foreign.files import read_toml
 from overheard.foreign.limits import check
+from overheard.foreign.shown import command
 from overheard.programs.records import Spec
 from overheard.recorders.template import BESIDE
 from overheard.transcript.store import Recording
@@ -67,7 +68,7 @@ class SweepConfig(Spec):
     ``ladder``: ask also what adversaries learn who know less, and tell them apart as ``rung``."""
 
     base: dict[str, Any]
-    grid: dict[str, list[Any]] = {}
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
     setting: tuple[Setting, ...] = (Setting(),)
     seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
     threat: str = "eavesdropper"
@@ -76,14 +77,6 @@ class SweepConfig(Spec):
     targets: tuple[str, ...] = ()
     holdout: float = Field(default=0.2, gt=0, lt=1)
     ladder: bool = False
-
-    @field_validator("grid")
-    @classmethod
-    def _not_empty(cls, grid: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        for key, values in grid.items():
-            if not values:
-                raise ValueError(f"{key!r} has no value; give at least one or leave it out")
-        return grid
 
 
 @dataclass(frozen=True)
@@ -128,8 +121,8 @@ def read_sweep(path: str | Path) -> SweepConfig:
             base["training"] = base.get("training", {}) | {"rounds": rounds}
         if not base:
             raise FixConfig(
-                f"{folder}: does not say how its clients train; `overheard init {folder}` writes "
-                "what is missing, or give the TOML file of the federation"
+                f"{folder}: does not say how its clients train; `{command('init', folder)}` "
+                "writes what is missing, or give the TOML file of the federation"
             )
     else:
         content = read_toml(folder)

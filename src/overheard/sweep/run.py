@@ -52,7 +52,6 @@ POOLED = tuple(
     "attack question attribute metric value low high majority imputation lift clients".split()
 )
 OF_CELL = set("utility utility_is utility_majority epsilon threat error".split())
-DETAILS = ("bits_gained", "calibration_error", "balanced_accuracy")
 
 
 def sweep(
@@ -175,7 +174,7 @@ def _measured(cell: Cell, folder: Path) -> dict[str, Any]:
     if isinstance(ended, NetworkRounds):
         value, name = network_worth(ended.recipe, ended.model.astype(np.float64), held)
     else:
-        bare = plan(config.model_copy(update={"defence": ()}), kept).told
+        bare = plan(config.model_copy(update={"defence": ()}), kept).program
         assert not isinstance(bare, Recipe)
         value, name = program_worth(recording, ended.program, ended.sent, bare, held)
     who = (threat_named(asked["threat"]), asked["attacks"], asked["clients"], asked["targets"])
@@ -205,6 +204,9 @@ def hold_out(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Record
     place = np.arange(len(names)) - np.repeat(sizes.cumsum() - sizes, sizes)
     held = np.zeros(len(names), dtype=bool)
     held[order] = place < np.repeat(np.round(share * sizes), sizes)
+    for values in dataset.records.columns.values():
+        if values.dtype.kind not in "biuf":  # whose value nobody trained on has, is trained on
+            held &= np.isin(values, values[~held])
     if not held.any() or held.all():
         raise FixData(f"a holdout of {share:g} of {len(names)} records leaves one side empty")
     return (
@@ -264,30 +266,20 @@ def _majority(trained: NDArray[Any], held: NDArray[Any], name: str) -> float | N
 
 
 def pooled_rows(record: Audit) -> Iterator[Finding]:
-    """Every attack over all clients, with what its findings say on average; and of a ladder every
-    rung below the first, which is the audit itself. Without seconds, which no two runs share."""
-    for pooled in record.pooled:
-        same = (pooled.attack, pooled.topic)
-        mine = [f for f in record.findings if (f.attack, f.topic) == same]
-        details = {}
-        for key in DETAILS:
-            stated = ((f.details.get(key), f.n) for f in mine)
-            known = [(value, n) for value, n in stated if isinstance(value, int | float)]
-            if len(known) == len(mine):
-                details[key] = sum(value * n for value, n in known) / sum(n for _, n in known)
-        yield pooled.model_copy(update={"details": details, "seconds": 0.0})
-    for rung in record.ladder:
-        if not rung.client and rung.rung != RUNGS[0].name:
-            yield rung.model_copy(update={"seconds": 0.0})
+    """Every attack over all clients; and of a ladder every rung below the first, which is the audit
+    itself. Without seconds, which no two runs share."""
+    lower = (r for r in record.ladder if not r.client and r.rung != RUNGS[0].name)
+    for one in (*record.pooled, *lower):
+        yield one.model_copy(update={"seconds": 0.0})
 
 
 def row_of(found: Finding, ladder: bool) -> Row:
     """A finding as a row of the table; of a ladder with the rung."""
     row: Row = {"rung": found.rung or RUNGS[0].name} if ladder else {}
     row |= {key: getattr(found, key) for key in POOLED} | {"records": found.n}
-    row["people_known"] = found.calibration.known if found.calibration else None
-    row["level"] = found.level
-    return row | {key: found.details.get(key) for key in DETAILS} | {"flagged": found.flagged}
+    of = found.calibration
+    row |= {"people_known": of.known, "bits": of.bits} if of else {"people_known": None}
+    return row | {"level": found.level, "flagged": found.flagged}
 
 
 # ---------------------------------------------------------------------------------- the table

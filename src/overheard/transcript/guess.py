@@ -121,7 +121,7 @@ class LabelValues:
 
 @dataclass(frozen=True)
 class ClientProperty:
-    """The probability (N,) that each client has the property, and who is said to have it.
+    """The probability (N,) that each client has the property, and who is accused of it.
 
     ``chosen`` (N,) may be nobody. ``evidence`` (T, N): the probabilities after so many rounds.
     ``contribution`` (N,): how much each client's updates helped, where the attack can tell.
@@ -148,7 +148,7 @@ class ClientProperty:
             raise FixData("a property: give each client one probability between 0 and 1")
 
     def choice(self) -> NDArray[np.bool_]:
-        """Who is said to have the property."""
+        """Who is accused of the property."""
         return np.asarray(self.chosen, dtype=bool)
 
 

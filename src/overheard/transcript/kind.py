@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
 from overheard.foreign.shown import first_error
-from overheard.programs.program import Exchange, Message, Program, Told, program_of
+from overheard.programs.program import Exchange, Message, Program, Terms, program_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.transcript.store import Recording, SideWriter
@@ -72,7 +72,7 @@ class Held:
         if declared != observed:
             raise FixRecording(
                 f"{self.recording.path}: the messages carry {observed} but the declared model has "
-                f"{declared}; they come from a different model, or the recipe's wire_names are "
+                f"{declared}; they come from a different model, or the recipe's sent_names are "
                 "wrong"
             )
         return np.concatenate([arrays[name].reshape(-1) for name in declared])
@@ -115,7 +115,7 @@ def column(values: Sequence[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class RoundSum:
-    """A round under secure aggregation: the model ``sent`` (P,), in the precision of the wire, and
+    """A round under secure aggregation: the model ``sent`` (P,), in the messages' precision, and
     ``total`` (P,), the sum over ``participants`` (positions in the clients' names) of sent minus
     returned, or of the gradients where gradients are sent. Of a program that trains no network both
     are arrays by name, and the sum is of what was returned."""
@@ -136,7 +136,7 @@ class Disclosure:
     """
 
     target: Target
-    recipe: Told
+    recipe: Terms
     clients: Mapping[str, Records]
     population: Records
     known: Mapping[str, Records] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class Knowledge:
     """What ``--grant`` and errors call it."""
     per_client: ClassVar[bool] = False
     """Whether there is a piece for each client, of which an adversary gets its client's."""
-    of_strangers: ClassVar[bool] = False
+    of_outsiders: ClassVar[bool] = False
     """Whether it is about people whom no target asks about, so that nothing in it is a secret."""
     by_place: ClassVar[bool] = False
     """Whether it speaks of a client's records by their place in its table."""
@@ -176,7 +176,7 @@ class Knowledge:
 
     @classmethod
     def of(cls, content: Any, held: Held) -> Self:
-        """The inverse: a stranger wrote ``content``, so everything is checked."""
+        """The inverse: somebody else wrote ``content``, so everything is checked."""
         hashable: Any = cls
         try:
             made: Self = _checks(hashable).validate_python(content)
@@ -204,10 +204,10 @@ class Rounds(Knowledge):
         return len(self.rounds)
 
     def require(self, least: int, purpose: str) -> None:
-        """Fail clearly when fewer rounds were heard than an attack can work with."""
+        """Fail clearly when fewer rounds were observed than an attack can work with."""
         if len(self) < least:
             raise ListenLonger(
-                f"{len(self)} round(s) were heard but {purpose} needs at least {least}; record "
+                f"{len(self)} round(s) were observed but {purpose} needs at least {least}; record "
                 "more rounds"
             )
 
@@ -318,7 +318,7 @@ def write(recorder: SideWriter, piece: Piece, target: str = "") -> None:
 
 
 def program_in(recording: Recording) -> Recipe | Program | None:
-    """What every participant is told that clients do: a recipe of a network's training, or another
+    """What every participant knows that clients do: a recipe of a network's training, or another
     program. It is validated once."""
     if "program" not in recording.shared:
         content = recording.side("ClientProgram")

@@ -5,7 +5,7 @@ is handed over. None of these types has a field for the secret itself: `PublicRe
 not contain the sensitive column at all.
 
 First what is observed: one client's `Messages`, the `Broadcast`, the `Sums` of all clients'
-answers. They are read from ``wire/``, and never written to ``side/``. Of clients that train a
+answers. They are read from ``messages/``, and never written to ``side/``. Of clients that train a
 network a message is one row of numbers, its arrays one after the other in the order of the model.
 What the clients of any other program send may differ in names and shapes, and is held as it was
 sent: arrays by name. Then what is known besides.
@@ -42,7 +42,7 @@ from overheard.transcript.kind import (
     program_in,
     sealed,
 )
-from overheard.transcript.messages import RELEASE, releases_arrays, returns_gradients
+from overheard.transcript.messages import RELEASE, releases_arrays, returns_gradients, update_of
 from overheard.transcript.store import sent_to
 from overheard.transcript.target import JOINT, attribute, joined
 
@@ -50,7 +50,7 @@ from overheard.transcript.target import JOINT, attribute, joined
 @kind
 @dataclass(frozen=True)
 class ClientProgram(Knowledge):
-    """What every participant is told of what clients do: a recipe (model, loss, encoding and local
+    """What every participant knows of what clients do: a recipe (model, loss, encoding and local
     update rule), or a program that trains no network."""
 
     name: ClassVar[str] = "what clients do"
@@ -90,11 +90,11 @@ class ClientProgram(Knowledge):
 class Messages(Rounds):
     """What one client was sent and what it returned, one row per round in which it took part.
 
-    ``sent`` and ``returned`` are (T, P) in the precision of the wire; ``returned`` holds models,
+    ``sent`` and ``returned`` are (T, P) in the messages' precision; ``returned`` holds models,
     or gradients if ``payload`` says so. Of a program that trains no network they are (T,) messages,
     arrays by name. ``weights`` are the record counts that the client reported (NaN where it
     reported none). ``noise_sd``: noise that is known to be on every coordinate of ``returned``
-    beside rounding; 0 as heard, set by who was told of a defence. ``sparse``: a coordinate that
+    beside rounding; 0 as observed, set by who knows of a defence. ``sparse``: a coordinate that
     did not change was not sent, and says nothing.
     """
 
@@ -108,11 +108,11 @@ class Messages(Rounds):
     sparse: bool = False
 
     def first(self, rounds: int) -> Messages:
-        """What was heard after so many rounds."""
+        """What was observed after so many rounds."""
         return self.only(np.arange(rounds))
 
     def only(self, used: NDArray[np.int64]) -> Messages:
-        """The messages as if nothing had been heard but in these rounds."""
+        """The messages as if nothing had been observed but in these rounds."""
         kept = {n: getattr(self, n)[used] for n in ("rounds", "sent", "returned", "weights")}
         return replace(self, **kept)
 
@@ -129,15 +129,12 @@ class Messages(Rounds):
 
     def updates(self) -> NDArray[np.float64]:
         """``sent - returned`` (T, P), or the gradient itself where gradients are sent."""
-        if self.gradients:
-            return self.returned.astype(np.float64)
-        return np.asarray(self.sent.astype(np.float64) - self.returned.astype(np.float64))
+        return update_of(self.of_network().payload, self.sent, self.returned)
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """The rounds with a client that trains no network, as its program takes them."""
-        rows = zip(self.rounds.tolist(), self.sent, self.returned, strict=True)
-        return tuple(Exchange(*row) for row in rows)
+        return tuple(map(Exchange, self.rounds.tolist(), self.sent, self.returned))
 
     @classmethod
     def read(cls, held: Held) -> Self | None:
@@ -219,8 +216,8 @@ class Sums(Rounds):
 
     @classmethod
     def of_rounds(cls, clients: tuple[str, ...], observed: Iterable[RoundSum]) -> Self:
-        """The rounds, copied one by one into a file that has no name: what was heard need not fit
-        in memory, and a view must not lead back to the recording."""
+        """The rounds, copied one by one into a file that has no name: what was observed need not
+        fit in memory, and a view must not lead back to the recording."""
         numbers: list[int] = []
         rows: list[NDArray[np.float64]] = []
         with tempfile.TemporaryFile() as file:
@@ -246,7 +243,7 @@ class Sums(Rounds):
         return (self[row] for row in range(len(self)))
 
     def first(self, rounds: int) -> Sums:
-        """What was heard after so many rounds."""
+        """What was observed after so many rounds."""
         return replace(self, rounds=self.rounds[:rounds], participation=self.participation[:rounds])
 
     def as_messages(self) -> Messages:
@@ -422,7 +419,7 @@ class AttributePrior(Knowledge):
 @kind
 @dataclass(frozen=True)
 class CandidatePool(LabelledRecords):
-    """Records of which some are the client's and the others strangers'; ``labels`` in their order.
+    """Records of which some are the client's and the others nobody's; ``labels`` in their order.
 
     As in `PublicRecords`, the attribute under audit is not among the columns.
     """
@@ -440,7 +437,7 @@ class AuxiliaryData(LabelledRecords):
     """
 
     name: ClassVar[str] = "auxiliary data"
-    of_strangers: ClassVar[bool] = True
+    of_outsiders: ClassVar[bool] = True
 
     @classmethod
     def read(cls, held: Held) -> Self | None:
@@ -470,7 +467,7 @@ class TargetRecord(LabelledRecords):
 class SuspectedBehaviour(Knowledge):
     """What a dishonest client is thought to do (kerkouche2023 section 4).
 
-    ``inversion``: sends its update negated; ``ascent``: climbs the loss in place of descending;
+    ``inversion``: sends its update negated; ``ascent``: ascends the loss in place of descending;
     ``free-rider``: does not train, and returns the model as it was, or noise.
     """
 
@@ -526,16 +523,16 @@ def listens(needs: Iterable[type[Any]]) -> bool:
 @kind
 @dataclass(frozen=True)
 class AppliedDefence(Knowledge):
-    """What clients and server do against listeners, as every participant is told.
+    """What clients and server do against listeners, as every participant knows.
 
     ``clip_norm``: updates longer than this were scaled down to it (None: none were). ``noise_sd``:
     standard deviation of the Gaussian noise on each coordinate of an update (0: none), in the
     update's own units; ``server_noise_sd``: of the model that is sent. ``promises``: the same in
-    words. Which updates were clipped, and by how much, is not told.
+    words. Which updates were clipped, and by how much, is not known.
 
     ``effects``, of each name: ``additive``, an update is still a sum over records, and the noise;
     ``sparse``, a coordinate of 0 was not sent; ``repeatable``, who trains again can do the same to
-    the update, knowing what is told here.
+    the update, knowing what stands here.
     """
 
     name: ClassVar[str] = "applied defence"

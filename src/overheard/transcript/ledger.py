@@ -25,7 +25,7 @@ from overheard.foreign.limits import check
 from overheard.foreign.shown import short
 
 INDEX = "index.jsonl"
-FOLDERS = ("wire", "side", "truth")
+FOLDERS = ("messages", "side", "truth")
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 Entry = dict[str, Any]
 
@@ -87,12 +87,12 @@ def read_ledger(folder: Path) -> Ledger:
 class LedgerWriter:
     """Appends to the index of a new folder.
 
-    ``wire/`` is as open as the umask says. Any other folder holds what somebody knows, or may not
-    know, about the clients: it is made for its owner only (0700), and so are its files (0600).
+    ``messages/`` is as open as the umask says. Other folders hold what somebody knows, or may not
+    know, about the clients: they are made for their owner only (0700), and so are the files (0600).
     """
 
     def __init__(self, folder: Path) -> None:
-        self._mode = OPEN if folder.name == "wire" else PRIVATE
+        self._mode = OPEN if folder.name == "messages" else PRIVATE
         new_folder(folder, 0o777 if self._mode == OPEN else 0o700)
         self.folder = folder
         self._previous, self._size = "", 0

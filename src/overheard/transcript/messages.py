@@ -8,8 +8,9 @@ first message is read. So a message is found by counting, and checked without re
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -129,7 +130,7 @@ def _named(client: object) -> str:
 
 def check_client(client: object, where: object = None) -> str:
     """A client's name, if it is one that can stand in a recording; ``where``: the file of one,
-    perhaps a stranger's, in which it stands already."""
+    perhaps somebody else's, in which it stands already."""
     try:
         return _named(client)
     except ValueError as error:
@@ -153,7 +154,7 @@ def layout_of(arrays: Arrays) -> Layout:
 
 
 def layout_for(layout: Layout, direction: str) -> Layout:
-    """The layout of a message that goes this way: totals are float64, whatever the wire carries."""
+    """The layout of a message that goes this way: totals are float64, whatever updates are."""
     return [(n, "F64", k) for n, _, k in layout] if direction == TOTAL[0] else layout
 
 
@@ -187,7 +188,7 @@ def write_round(
     ``sent`` with client ``""`` is a broadcast, ``total`` with client ``""`` the sum of the round's
     updates. All messages must have one layout, that of the round ``before``, but a total is
     float64; or, ``free``, each its own. Their arrays are written in the order of the first
-    message's: what was said does not depend on a dict's order.
+    message's: what is recorded does not depend on a dict's order.
     """
     order = [name for name, _, _ in before or layout_of(next(iter(messages.values())))]
     messages = {
@@ -213,9 +214,8 @@ def write_round(
         [*key, digest, *([own[key]] if key in own else [])]
         for key, digest in zip(layouts, hashed, strict=True)
     ]
-    size = len(head) + sum(_bytes(code, shape) for of in layouts.values() for _, code, shape in of)
     about = {"kind": "round", "round": number, "layout": layout, "messages": listed}
-    return {**about, "file": name, "size": size}
+    return {**about, "file": name, "size": (folder / name).stat().st_size}
 
 
 def _blobs(layout: Layout, arrays: Arrays) -> Iterator[memoryview]:
@@ -264,7 +264,7 @@ _Message = Annotated[  # nearly all are of the first form, and of the second not
 
 
 class _Line(BaseModel):
-    """A line of the index that tells of a round; a stranger may have written it."""
+    """A line of the index that tells of a round; anybody may have written it."""
 
     number: Annotated[StrictInt, Field(alias="round", ge=0, le=MAX_ROUND)]
     file: StrictStr
@@ -276,7 +276,7 @@ class _Line(BaseModel):
 
 
 def parse_round(folder: Path, entry: Entry, free: bool = True) -> Round:
-    """An index line of kind ``round``, every field checked: the index may be a stranger's.
+    """An index line of kind ``round``, every field checked: the index may be anybody's.
 
     ``free``: messages may have layouts of their own.
     """
@@ -324,7 +324,7 @@ def check_round(folder: Path, entry: Round) -> None:
 
 
 def read_messages(
-    folder: Path, entry: Round, wanted: Iterable[Key], sound: bool = False
+    folder: Path, entry: Round, wanted: Collection[Key], sound: bool = False
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """The arrays of these messages of a round, one after the other, each checked against its
     digest; nothing else is read but the file's header, which must be what follows from the index
@@ -338,11 +338,14 @@ def read_messages(
                 f"{path}: its header does not say what the index says of its arrays; restore both "
                 "from a copy"
             )
-        for direction, client in wanted:
-            if (direction, client) not in entry.spans:
-                what = f"{direction} {client or 'to all'}"
-                raise FixRecording(f"{folder / INDEX}: round {entry.number} has no message {what}")
-            span = entry.spans[direction, client]
+        if missing := [key for key in wanted if key not in entry.spans]:
+            what = f"{missing[0][0]} {missing[0][1] or 'to all'}"
+            raise FixRecording(f"{folder / INDEX}: round {entry.number} has no message {what}")
+        spans = [entry.spans[key] for key in wanted]
+        for span in spans if hasattr(os, "posix_fadvise") else ():  # read while others are hashed
+            place = entry.head + span.begin, span.end - span.begin
+            os.posix_fadvise(file.fileno(), *place, os.POSIX_FADV_WILLNEED)
+        for span in spans:
             check("message_bytes", span.end - span.begin, path)
             whole.seek(entry.head + span.begin)
             raws = [whole.read(_bytes(code, shape)) for _, code, shape in span.layout]

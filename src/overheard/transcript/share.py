@@ -1,6 +1,6 @@
 """What may be handed on of a recording: one target's view under one threat model, and no more.
 
-A recording as it is made is not for strangers, not even without ``truth/``: the public records of
+A recording as it is made is for nobody else, not even without ``truth/``: the public records of
 each target hold the secrets of the others. Here everything is left out that is not named: the
 messages that the threat model hears, the kinds of knowledge that it grants for this target, and of
 the header the names of clients and data. Each client's rows are put into a random order: the
@@ -55,7 +55,7 @@ def share(
     needs a client's whole record does not run, and says which column it lacks.
     """
     (asked,) = chosen_targets(targets_in(recording.targets), [target], "the recording")
-    names = _heard(recording, threat, tuple(clients))
+    names = _observed(recording, threat, tuple(clients))
     secrets = _secrets(recording, asked)
     for column in keep:
         if column not in secrets:
@@ -88,11 +88,11 @@ def share(
                 recorder.aggregated(entry.number, sent, total, entry.participants)
         if not recording.closed:
             recorder.release()
-    told = tuple(sorted(left_out))
-    return Shared(Path(out), tuple(written), names, told, _remarks(recording, told))
+    names_out = tuple(sorted(left_out))
+    return Shared(Path(out), tuple(written), names, names_out, _remarks(recording, names_out))
 
 
-def _heard(recording: Recording, threat: Threat, wanted: tuple[str, ...]) -> tuple[str, ...]:
+def _observed(recording: Recording, threat: Threat, wanted: tuple[str, ...]) -> tuple[str, ...]:
     """The clients whose links are shared; refuses what the threat model does not hear."""
     if not recording.rounds:
         raise FixRecording(f"{recording.path}: no round was recorded; there is nothing to share")
@@ -137,7 +137,7 @@ def _without(
         own = {c: encoding for c, encoding in content["own"].items() if c in clients}
         content = {**content, "own": own}
     tables = isinstance(content, dict) and any(isinstance(t, Records) for t in content.values())
-    if not tables or kind.of_strangers:
+    if not tables or kind.of_outsiders:
         return content, set()
     gone = {column for table in content.values() for column in table.columns} & secrets
     if LABEL_COLUMN in gone:  # the table is of no use without its labels
@@ -154,9 +154,9 @@ def _shuffled(piece: Any, client: str, secret: int) -> Any:
 
 
 def _remarks(recording: Recording, left_out: tuple[str, ...]) -> tuple[str, ...]:
-    said = []
+    lines = []
     if left_out:
-        said.append(
+        lines.append(
             f"left out, as secrets of other targets or since rows are in another order here: "
             f"{', '.join(left_out)}. An attack that needs whole records does not run without "
             "them; --keep names a column that may be known"
@@ -165,12 +165,12 @@ def _remarks(recording: Recording, left_out: tuple[str, ...]) -> tuple[str, ...]
     random = recording.side("AppliedDefence") is not None or private
     # few enough to try: whoever has the messages needs no header for them
     if random and recording.seed is not None and abs(recording.seed) < 1 << 64:
-        said.append(
+        lines.append(
             f"the defence drew its noise from the seed {recording.seed}. It is not in the folder, "
             "but there are few such numbers, and whoever guesses it draws the noise again: to "
             "share this federation, simulate it with a secret --seed of 20 digits or more"
         )
-    return tuple(said)
+    return tuple(lines)
 
 
 def _copy_rounds(recording: Recording, recorder: Recorder, clients: Collection[str]) -> None:

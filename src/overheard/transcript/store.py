@@ -1,17 +1,18 @@
-"""Recordings on disk: ``wire/`` (messages), ``side/`` (knowledge), ``truth/`` (secrets).
+"""Recordings on disk: ``messages/`` (messages), ``side/`` (knowledge), ``truth/`` (secrets).
 
 `Recorder` writes, `Recording` reads. A recording is never overwritten; a recorder that is
 killed leaves one that opens, minus at most the unfinished round. FORMAT.md has the rules.
 
-A recording that describes itself has ``side/`` and ``truth/`` beside ``wire/``. For one that does
-not, they are made elsewhere: their header says by the digest of which messages they are about, and
-what the clients are called. No message is copied, and nothing is written where the messages lie.
+A recording that describes itself has ``side/`` and ``truth/`` beside ``messages/``. For one that
+does not, they are made elsewhere: their header says by the digest of which messages they are
+about, and what the clients are called. No message is copied, and nothing is written where the
+messages lie.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -62,11 +63,11 @@ POSITIVE_COLUMN = "__positive__"  # in truth/ only
 class SideHeader(BaseModel):
     """What side knowledge that was made elsewhere is about.
 
-    ``wire``: the digest of the last line of the messages' index. ``names``: a client's name in the
+    ``messages``: the digest of the last line of their index. ``names``: a client's name in the
     messages to its name here, where they differ. ``about``: in place of the messages' own.
     """
 
-    wire: StrictStr
+    messages: StrictStr
     names: dict[ClientName, ClientName] = {}
     about: dict[str, Any]
 
@@ -248,7 +249,7 @@ class Recorder(SideWriter):
         super().__init__(root)
         self._layout: Layout | None = None
         self._last = -1
-        self._ledger("wire").append(header)
+        self._ledger("messages").append(header)
 
     def round(
         self,
@@ -290,8 +291,8 @@ class Recorder(SideWriter):
         """Record the messages of one round, as they are, and what the index says about it."""
         if number <= self._last:
             raise FixData(f"round {number} comes after round {self._last}; rounds must increase")
-        entry = write_round(self._root / "wire", number, messages, self._layout, self._free)
-        self._ledger("wire").append({**entry, **about})
+        entry = write_round(self._root / "messages", number, messages, self._layout, self._free)
+        self._ledger("messages").append({**entry, **about})
         self._layout, self._last = entry["layout"], number
 
 
@@ -320,11 +321,11 @@ class Recording:
         root = Path(path)
         if not root.is_dir():
             raise FixRecording(f"{root}: no such recording; `overheard simulate` makes one")
-        ledger = read_ledger(root / "wire")
+        ledger = read_ledger(root / "messages")
         if not ledger.entries or ledger.entries[0]["kind"] != "header":
             raise FixRecording(
-                f"{root / 'wire' / INDEX}: has no header line; the recorder was stopped before it "
-                "recorded anything: remove the folder and record again"
+                f"{root / 'messages' / INDEX}: has no header line; the recorder was stopped before "
+                "it recorded anything: remove the folder and record again"
             )
         header = ledger.entries[0]
         if header.get("format") != FORMAT:
@@ -334,14 +335,14 @@ class Recording:
             )
         if header.get("payload") not in PAYLOADS or not isinstance(header.get("about"), dict):
             raise FixRecording(
-                f"{root / 'wire' / INDEX}: the header needs a payload ({' or '.join(PAYLOADS)}) "
-                "and an about"
+                f"{root / 'messages' / INDEX}: the header needs a payload ({' or '.join(PAYLOADS)})"
+                " and an about"
             )
         free = releases_arrays(header["payload"])
         listed = [entry for entry in ledger.entries if entry["kind"] == "round"]
-        rounds = tuple(parse_round(root / "wire", entry, free) for entry in listed)
+        rounds = tuple(parse_round(root / "messages", entry, free) for entry in listed)
         if len({entry.file["file"] for entry in rounds}) < len(rounds):
-            raise FixRecording(f"{root / 'wire' / INDEX}: two rounds have one file")
+            raise FixRecording(f"{root / 'messages' / INDEX}: two rounds have one file")
         for before, entry in pairwise(rounds):
             if entry.layout != before.layout and not free:
                 raise FixRecording(
@@ -361,7 +362,7 @@ class Recording:
         """The same messages with the side knowledge and the truth of another folder, and with the
         names that it has for the clients."""
         header = SideFolder.open(folder / "side").header
-        if header is None or header.wire != self.digest:
+        if header is None or header.messages != self.digest:
             raise FixRecording(
                 f"{folder / 'side' / INDEX}: is not about the messages in {self.path}, or these "
                 "have grown since; describe them again"
@@ -393,7 +394,7 @@ class Recording:
         """Every client that returned something or is named in the side knowledge."""
         observed = {who: None for e in self.rounds for who in e.participants}
         listed = self.about.get("clients", [])
-        index = self.path / "wire" / INDEX
+        index = self.path / "messages" / INDEX
         if not isinstance(listed, list):
             raise FixRecording(f"{index}: about.clients is {short(listed)}; it must be a list")
         check("clients", len(listed) + len(observed), index)
@@ -416,7 +417,7 @@ class Recording:
         key = ("returned", client)
         mine = [entry for entry in self.rounds if key in entry.spans]
         lengths = (entry.spans[key][1] - entry.spans[key][0] for entry in mine)
-        check("message_bytes", 2 * sum(lengths), self.path / "wire")
+        check("message_bytes", 2 * sum(lengths), self.path / "messages")
         for entry in mine:
             sent, returned = self.messages(entry, [sent_to(client, entry), key])
             yield entry, sent, returned
@@ -427,8 +428,8 @@ class Recording:
         for entry in self.rounds:
             if ("sent", "") not in entry.spans:
                 raise FixRecording(
-                    f"{self.path / 'wire' / INDEX}: round {entry.number} has no broadcast: every "
-                    "client was sent a model of its own, so the sum of their updates says nothing"
+                    f"{self.path / 'messages' / INDEX}: round {entry.number} has no broadcast: "
+                    "every client was sent its own model, so the sum of their updates says nothing"
                 )
             singles = [("returned", who) for who in entry.participants]
             wanted = [TOTAL] if entry.aggregated else singles
@@ -443,10 +444,10 @@ class Recording:
                     total[name] += update_of(self.payload, sent[name], array)
             yield entry, sent, total
 
-    def messages(self, entry: Round, wanted: Iterable[Key]) -> Iterator[dict[str, NDArray[Any]]]:
+    def messages(self, entry: Round, wanted: Collection[Key]) -> Iterator[dict[str, NDArray[Any]]]:
         """The arrays of these messages of a round, one after the other, each checked when it is
         read; the file's header once, before anything of it is used."""
-        yield from read_messages(self.path / "wire", entry, wanted, entry.number in self._sound)
+        yield from read_messages(self.path / "messages", entry, wanted, entry.number in self._sound)
         self._sound.add(entry.number)
 
     @cached_property

@@ -14,7 +14,8 @@ from overheard.transcript.kind import kinds
 
 @dataclass(frozen=True)
 class Threat:
-    """``grants`` says which messages are heard (`Messages`: of single clients) and what is known.
+    """``grants`` says which messages are observed (`Messages`: of single clients), and what is
+    known.
 
     ``isolates``: the adversary also acts, and sends a client its own model back.
     """

@@ -38,12 +38,12 @@ def verify(path: str | Path) -> Verification:
     if not root.is_dir():
         raise FixRecording(f"{root}: no such recording; `overheard simulate` makes one")
     if _never_begun(root):
-        said = f"{root}: the recorder was stopped before it recorded anything; remove the folder"
-        return Verification(0, 0, (), (said,))
+        line = f"{root}: the recorder was stopped before it recorded anything; remove the folder"
+        return Verification(0, 0, (), (line,))
     problems: list[str] = []
     unfinished: list[str] = []
     files = rounds = 0
-    finished = False  # as wire/ is, which a recorder closes last
+    finished = False  # as messages/ is, which a recorder closes last
     try:
         rounds = len(Recording.open(root).rounds)
     except FixRecording as error:
@@ -57,7 +57,7 @@ def verify(path: str | Path) -> Verification:
         except FixRecording as error:
             problems.append(str(error))
             continue
-        finished = ledger.closed if name == "wire" else finished
+        finished = ledger.closed if name == "messages" else finished
         if ledger.rest and (ledger.closed or not _may_be_torn(ledger.rest)):
             problems.append(f"{folder / INDEX}: its end is damaged; restore the file from a copy")
         elif not ledger.closed and finished:
@@ -94,10 +94,10 @@ def verify(path: str | Path) -> Verification:
 def _never_begun(root: Path) -> bool:
     """Whether a recorder was killed before its header was whole: there is nothing else then."""
     recorded = {path for name in FOLDERS for path in (root / name).glob("*")}
-    if recorded - {root / "wire" / INDEX}:
+    if recorded - {root / "messages" / INDEX}:
         return False
     try:
-        ledger = read_ledger(root / "wire")
+        ledger = read_ledger(root / "messages")
     except FixRecording:
         return not any(root.iterdir())
     return not ledger.entries and _may_be_torn(ledger.rest)

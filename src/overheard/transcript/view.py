@@ -167,9 +167,9 @@ def isolated_in(recording: Recording, threat: Threat) -> str:
 @kind
 @dataclass(frozen=True)
 class InTheClear(Knowledge):
-    """What the messages said besides the models, as the recorder noticed it: no attack is needed.
+    """What the messages hold besides the models, as the recorder noticed it: no attack is needed.
 
-    ``notes`` are sentences; ``values``, by name and client, what each message said (a metric, a
+    ``notes`` are sentences; ``values``, by name and client, what each message held (a metric, a
     record count).
     """
 
@@ -179,20 +179,20 @@ class InTheClear(Knowledge):
 
     def sentences(self, shown: int = 5) -> tuple[str, ...]:
         """The findings in words, for an audit's notes; of each so many clients are shown."""
-        said = list(self.notes)
+        sentences = list(self.notes)
         for what, clients in self.values.items():
             spans = [f"{client}: {_span(values)}" for client, values in clients.items()]
             more = f" and {len(spans) - shown} more" if len(spans) > shown else ""
-            said.append(
+            sentences.append(
                 f"Sent in the clear besides the models: {what!r} of {len(spans)} client(s) "
                 f"({'; '.join(spans[:shown])}{more})."
             )
-        return tuple(said)
+        return tuple(sentences)
 
 
-def _span(said: tuple[int | Value, ...]) -> str:
+def _span(values: tuple[int | Value, ...]) -> str:
     """One value as it is; several numbers as their range."""
-    different = list(dict.fromkeys(said))
+    different = list(dict.fromkeys(values))
     if len(different) == 1:
         return str(different[0])
     numbers = [value for value in different if not isinstance(value, str)]
@@ -202,5 +202,5 @@ def _span(said: tuple[int | Value, ...]) -> str:
 
 
 def in_the_clear(recording: Recording) -> InTheClear:
-    """What the messages said besides the models; nothing if the recorder noticed nothing."""
+    """What the messages hold besides the models; nothing if the recorder noticed nothing."""
     return read(InTheClear, Held(recording, LOCAL_MODEL, EVERYBODY)) or InTheClear((), {})

@@ -69,7 +69,7 @@ def exact_view(public, secret, labels, rounds=None, seed=0):
     """What a listener hears of one client with these records: float64, one full-batch step."""
     d = public.shape[1] + 1
     asked = f"x{d - 1}"
-    recipe = recipe_of(Dense(inputs=d, bias=False), learning_rate=0.05, wire="float64")
+    recipe = recipe_of(Dense(inputs=d, bias=False), learning_rate=0.05, precision="float64")
     table = {f"x{j}": column for j, column in enumerate(public.T)}
     inputs = np.column_stack([public, secret])
     sent = np.random.default_rng(seed).normal(size=(rounds or d + 3, d))

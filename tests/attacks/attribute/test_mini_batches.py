@@ -20,9 +20,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(("rate", "seed", "column"), [(0.3, 1, "c010"), (1.0, 2, "c043")])
 def test_never_an_unflagged_collapse(tmp_path, rate, seed, column):
-    """Small batches and large steps: better than the majority guess and than a stranger, flagged,
-    or by its own word undecided; and never surer than right. ``experiments/robustness/unseen.py``
-    looks at many more."""
+    """Small batches and large steps: better than the majority guess and than an imputation,
+    flagged, or by its own word undecided; and never surer than right.
+    ``experiments/robustness/unseen.py`` looks at many more."""
     recording = digits(
         tmp_path / "run", {"name": "mlp", "hidden": [32]}, victim=100, participants=2,
         column=column, seed=seed, learning_rate=rate, batch_size=8,
@@ -35,10 +35,10 @@ def test_never_an_unflagged_collapse(tmp_path, rate, seed, column):
     values = view.know(AttributeDomain).values
     imputed = Imputer(seed).values(recipe, truth, VICTIM, column, values)
     best = max(majority_share(secret, values), float(imputed.hits.mean()))
-    said = guess.diagnostics
-    assert accuracy > best or "flag" in said or "undecided" in said
-    oversure = float(guess.probabilities.max(axis=1).mean()) - accuracy
-    assert oversure <= 0.05 or oversure < 3 * np.sqrt(accuracy * (1 - accuracy) / len(secret))
+    named = guess.diagnostics
+    assert accuracy > best or "flag" in named or "undecided" in named
+    above = float(guess.probabilities.max(axis=1).mean()) - accuracy
+    assert above <= 0.05 or above < 3 * np.sqrt(accuracy * (1 - accuracy) / len(secret))
 
 
 def test_how_a_column_is_coded_does_not_matter(tmp_path):

@@ -136,12 +136,12 @@ def test_unknown_numbers_cannot_be_searched(federate: Any) -> None:
 def test_classes_start_from_their_shares_elsewhere_where_that_is_wanted(unlabelled: Any) -> None:
     view, truth = unlabelled
     elsewhere = AuxiliaryData(truth.without("y"), np.repeat([0.0, 1.0], [5, 15]))
-    told = view.knowing(elsewhere)
-    problem, rng = gm.matching(told), np.random.default_rng(0)
+    given = view.knowing(elsewhere)
+    problem, rng = gm.matching(given), np.random.default_rng(0)
     _, classes = gm.start_of(problem, rng, label_prior_known=True)
     assert np.allclose(classes.numpy(), np.log([0.25, 0.75]))
     assert AuxiliaryData in gm.CosMatching.uses
-    assert launch(gm.CosMatching(("pre1",), steps=3, label_prior_known=True), told, 0).labels
+    assert launch(gm.CosMatching(("pre1",), steps=3, label_prior_known=True), given, 0).labels
     with pytest.raises(ChooseAnotherAttack, match="label_prior_known"):
         launch(gm.CosMatching(("pre1",), steps=3, label_prior_known=True), view, 0)
 

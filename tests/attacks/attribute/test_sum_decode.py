@@ -38,19 +38,17 @@ def test_sums_of_five_clients_tell_everybodys_secret(tmp_path: Path, participati
 
 
 def test_clients_of_whom_nothing_is_known_are_noise(tmp_path: Path) -> None:
-    """Three of five clients' records are known: far more than a stranger knows."""
+    """Three of five clients' records are known: far more than an imputation knows."""
     run = summed(tmp_path / "run", model=network(64))
     known, hits, sure, free = run.clients[:3], [], [], []
     for client in known:
         view = view_of(run, "attribute.c043", client, threat=SECURE_SERVER)
-        told, secret = view.know(EverybodysRecords), run.truth()[client]["c043"]
-        records, labels = {n: told.records[n] for n in known}, {n: told.labels[n] for n in known}
+        given, secret = view.know(EverybodysRecords), run.truth()[client]["c043"]
+        records, labels = {n: given.records[n] for n in known}, {n: given.labels[n] for n in known}
         guess = launch(SumDecode(), view.knowing(EverybodysRecords(records, labels)), 0)
-        stranger = replace(
-            guess, probabilities=imputed_prior(view, records[client], labels[client])
-        )
+        imputed = replace(guess, probabilities=imputed_prior(view, records[client], labels[client]))
         hits.append(attribute_hits(guess, secret).mean())
-        free.append(attribute_hits(stranger, secret).mean())
+        free.append(attribute_hits(imputed, secret).mean())
         sure.append(guess.probabilities.max(axis=1).mean())
     assert np.mean(hits) > np.mean(free) + 0.08
     assert abs(np.mean(sure) - np.mean(hits)) < 0.1

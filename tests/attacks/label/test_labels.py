@@ -110,7 +110,7 @@ def test_one_float32_gradient_gives_all_labels(hire, training):
         assert np.mean(np.abs(guess.values - truth) <= 1.96 * guess.sd) > 0.9
 
 
-def test_equal_inputs_are_told_apart_by_nobody(hire):
+def test_equal_inputs_are_indistinguishable(hire):
     def twins(dataset):
         columns = {n: v.copy() for n, v in dataset.records.columns.items()}
         for n in ("diploma", "age", "female", "skill"):

@@ -57,20 +57,20 @@ def test_formulas(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paper, "train_detector", kept)
     sums = view.know(Sums)
     adversary = adversary_of(view)
-    told = paper.detect([paper.detector(adversary, one, FEW) for one in sums], sums)
+    known = paper.detect([paper.detector(adversary, one, FEW) for one in sums], sums)
     a, b = sums.participation, np.array([one.total for one in sums])
     mean_updates = np.linalg.pinv(a) @ b
     confidence = np.mean(
         [expit(mean_updates @ d.weights.astype(float) + d.intercept) for d in made], axis=0
     )
-    np.testing.assert_allclose(paper.baseline(told), confidence, atol=1e-4)
+    np.testing.assert_allclose(paper.baseline(known), confidence, atol=1e-4)
     g = np.array(
         [d.weights @ s + d.intercept * m for d, s, m in zip(made, b, a.sum(1), strict=True)]
     )
-    np.testing.assert_allclose(paper.ols(told), expit(np.linalg.pinv(a) @ g), atol=1e-4)
+    np.testing.assert_allclose(paper.ols(known), expit(np.linalg.pinv(a) @ g), atol=1e-4)
     v = np.diag([1 - d.overlap for d in made])
     x = np.linalg.solve(a.T @ v @ a + 5 * np.eye(10), a.T @ v @ g)
-    np.testing.assert_allclose(paper.reg(told), expit(x), atol=1e-4)
+    np.testing.assert_allclose(paper.reg(known), expit(x), atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["membership", "inversion", "ascent"])
@@ -137,7 +137,7 @@ def test_each_coordinate_is_standardised() -> None:
     assert found.intercept == pytest.approx(intercept, rel=1e-3, abs=1e-3)
 
 
-def test_who_was_not_heard_of_is_not_accused() -> None:
+def test_who_was_not_observed_is_not_accused() -> None:
     """One half but for rounding, which is another on another machine."""
     p = np.array([0.5, 0.5 + 1e-15, 0.5 - 1e-15, 0.51, 0.0, 1.0])
     assert paper.above_half(p).tolist() == [False, False, False, True, False, True]

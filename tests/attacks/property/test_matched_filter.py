@@ -88,7 +88,7 @@ def observed(view, keep) -> Sums:
     return Sums.of_rounds(sums.clients, (keep(one) for one in sums))
 
 
-def test_what_cannot_be_told(asked: Asked) -> None:
+def test_what_cannot_be_decided(asked: Asked) -> None:
     view, _ = asked("ascent", rounds=4)
     sums, auxiliary = view.know(Sums), view.know(AuxiliaryData)
     with pytest.raises(ListenLonger, match="at least 2"):
@@ -113,7 +113,7 @@ def test_what_cannot_be_told(asked: Asked) -> None:
 def test_weights_of_a_clients_records(training: dict[str, int], rng: np.random.Generator) -> None:
     """The sum and the sum of squares of the weights, against the training's own batches."""
     recipe, known = recipe_of(Dense(inputs=1), **training), Known(np.zeros((1, 1)), np.zeros(1))
-    told = Adversary(recipe, known, 25, 5, None, "inversion").weights
+    shown = Adversary(recipe, known, 25, 5, None, "inversion").weights
     data = shards([np.arange(25.0)[:, None]], [np.zeros(25)])
     squares = []
     for _ in range(400):
@@ -122,19 +122,19 @@ def test_weights_of_a_clients_records(training: dict[str, int], rng: np.random.G
         for inputs, _, weights in batches:
             np.add.at(total, inputs[0, :, 0].astype(int), weights[0])
         squares.append((total**2).sum())
-        assert total.sum() == pytest.approx(told[0])
-    assert told[1] == pytest.approx(np.mean(squares), rel=0.02)
+        assert total.sum() == pytest.approx(shown[0])
+    assert shown[1] == pytest.approx(np.mean(squares), rel=0.02)
 
 
 def test_outputs_know_their_scale(asked: Asked) -> None:
     """Of a federation without positives y is about N(0, participants), in every round."""
     view, _ = asked("membership", LENET, rounds=30, clients=30, property_={"positives": 0})
     adversary, sums = adversary_of(view), view.know(Sums)
-    told = collect(outputs(adversary, sums, np.random.default_rng(0), FilterOptions(masks=4)))
+    shown = collect(outputs(adversary, sums, np.random.default_rng(0), FilterOptions(masks=4)))
     count = sums.participation.sum(axis=1)
-    spread = np.sqrt(np.mean(told.y[:, 0] ** 2 / count))
+    spread = np.sqrt(np.mean(shown.y[:, 0] ** 2 / count))
     assert 0.5 < spread < 2.0
-    assert told.effect.mean() > 0.5  # the target stands out along its own filter
+    assert shown.effect.mean() > 0.5  # the target stands out along its own filter
 
 
 def test_an_answer_says_when_it_means_nothing() -> None:

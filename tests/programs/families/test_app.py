@@ -107,11 +107,11 @@ def test_what_the_app_does_is_what_is_replayed(workplace: Any) -> None:
 SHUFFLED = "batch_size = {}\nshuffle = true"
 
 
-@pytest.mark.parametrize(("said", "outcome"), [(10, "fits"), (30, "does not fit")])
+@pytest.mark.parametrize(("named", "outcome"), [(10, "fits"), (30, "does not fit")])
 def test_batches_in_an_order_that_nobody_knows_are_noise(
-    workplace: Any, said: int, outcome: str
+    workplace: Any, named: int, outcome: str
 ) -> None:
-    recorded(workplace, f"task_of_{said}", rounds=4, batch=10, more=SHUFFLED.format(said))
+    recorded(workplace, f"task_of_{named}", rounds=4, batch=10, more=SHUFFLED.format(named))
     asked = LINEAR if outcome == "fits" else WORDS
     words = [*asked, "--attack", "majority", "--client", "north", "--trust-code"]
     workplace.done("audit", "own", *words)

@@ -72,7 +72,7 @@ def test_members_are_found_in_a_pool(tmp_path, family):
     assert (guess.attribute.choice()[member] == answers["s"][member]).mean() > 0.9
 
 
-def test_labels_that_are_classes_are_decoded_and_nobody_is_told_them(classes):
+def test_labels_that_are_classes_are_decoded_and_nobody_knows_them(classes):
     view, attack = view_of(classes, "attribute.y"), attack_named("max_entropy")
     assert Labels not in view.kinds
     guess = launch(attack, view, 0)
@@ -80,7 +80,7 @@ def test_labels_that_are_classes_are_decoded_and_nobody_is_told_them(classes):
     assert right[guess.probabilities.max(axis=1) > 0.99].all()
     found = score(classes, view, attack, guess)
     assert found.value == right.mean() > 0.97
-    assert found.imputation < found.value  # a stranger is not told the labels either
+    assert found.imputation < found.value  # an imputation does not know the labels either
 
 
 def test_what_a_client_would_make_alone(classes):

@@ -113,7 +113,7 @@ def test_a_column_that_never_varies_may_be_rounding_errors_to_its_client():
     known = {**records.columns, "c": np.zeros(40)}
     truth = np.eye(2)[records["s"].astype(int)]
     measurement = program.measure(observed, candidates(Records(known)))
-    assert measurement.misfit < 1e3
+    assert measurement.chi2 < 1e3
     other = Records({**known, "a": known["a"] + 1e-9})
     wrong = program.measure(observed, candidates(other))
     assert wrong.chi2_per_equation(truth) > 1e6 * measurement.chi2_per_equation(truth)

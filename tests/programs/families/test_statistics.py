@@ -52,7 +52,7 @@ def program(tables, records=None, **more):
     return Statistics.planned(asked, Encoding(blocks=blocks), Target(column="y"), population)
 
 
-def heard_from(made, records, rounds=1):
+def sent_by(made, records, rounds=1):
     sent, observed = made.first(), []
     for number in range(rounds):
         returned = made.respond(sent, records, RNG)
@@ -68,18 +68,18 @@ def candidates_of(records):
 def test_numbers_are_those_that_anybody_computes():
     records = some_records()
     made = program([table for kind in TABLES.values() for table in kind])  # type: ignore[attr-defined]
-    (one,) = heard_from(made, records)
-    said = {name: array for name, array in one.returned.items() if "shown" not in name}
+    (one,) = sent_by(made, records)
+    meant = {name: array for name, array in one.returned.items() if "shown" not in name}
     s, x = records["s"], records["x"]
     colours = ("blue", "green", "red")
     cells = [(v, c) for v in (0.0, 1.0) for c in colours]
     inside = [(s == v) & (records["colour"] == c) for v, c in cells]
-    np.testing.assert_array_equal(said["0.counts"], [i.sum() for i in inside])
-    np.testing.assert_allclose(said["2.numbers"], [x[s == v].sum() for v in (0, 1)])
-    np.testing.assert_allclose(said["3.numbers"], [x.sum()])
-    np.testing.assert_allclose(said["4.numbers"], [x[i].mean() if i.any() else 0 for i in inside])
+    np.testing.assert_array_equal(meant["0.counts"], [i.sum() for i in inside])
+    np.testing.assert_allclose(meant["2.numbers"], [x[s == v].sum() for v in (0, 1)])
+    np.testing.assert_allclose(meant["3.numbers"], [x.sum()])
+    np.testing.assert_allclose(meant["4.numbers"], [x[i].mean() if i.any() else 0 for i in inside])
     moments = [x[s == v].mean() for v in (0, 1)], [x[s == v].var(ddof=1) for v in (0, 1)]
-    np.testing.assert_allclose(said["5.numbers"], np.concatenate(moments))
+    np.testing.assert_allclose(meant["5.numbers"], np.concatenate(moments))
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -87,14 +87,14 @@ def test_the_measurement_is_exact_at_the_truth(kind):
     records = some_records()
     made = program(TABLES[kind])
     truth = np.eye(2)[records["s"].astype(int)]
-    measurement = made.measure(heard_from(made, records, 2), candidates_of(records))
+    measurement = made.measure(sent_by(made, records, 2), candidates_of(records))
     assert measurement.rank >= 1
     assert measurement.chi2_per_equation(truth) < 4
     rng = np.random.default_rng(0)
     wrong = [measurement.chi2_per_equation(truth[rng.permutation(24)]) for _ in range(10)]
     assert np.median(wrong) > 100
     coarse = program(TABLES[kind], decimals=2)  # fewer digits are noise of their size
-    rounded = coarse.measure(heard_from(coarse, records), candidates_of(records))
+    rounded = coarse.measure(sent_by(coarse, records), candidates_of(records))
     assert rounded.chi2_per_equation(truth) < 9
 
 
@@ -120,7 +120,7 @@ def test_released_tables_leave_what_listing_every_answer_leaves(tables, defence,
     """Suppressed, rounded or not: bounds that the truth meets, and the posterior of all answers."""
     records = some_records(rows, seed)
     made = program(tables, **defence)
-    observed, candidates = heard_from(made, records), candidates_of(records)
+    observed, candidates = sent_by(made, records), candidates_of(records)
     equations = made.equations(observed, candidates)
     left = equations.given(records["s"].astype(int)).residual
     assert (np.abs(left) <= equations.half_width).all()
@@ -128,7 +128,7 @@ def test_released_tables_leave_what_listing_every_answer_leaves(tables, defence,
     sames = []
     for answer in product((0, 1), repeat=rows):
         other = Records({**records.columns, "s": np.array(answer, dtype=float)})
-        (again,) = heard_from(made, other)
+        (again,) = sent_by(made, other)
         if all((again.returned[n] == a).all() for n, a in observed[0].returned.items()):
             sames.append(answer)
     p = np.mean(sames, axis=0)
@@ -176,7 +176,7 @@ def test_sums_beside_counts_are_decoded_and_proven_where_counts_alone_decide(tmp
 
 
 @pytest.mark.parametrize(
-    ("tables", "more", "said"),
+    ("tables", "more", "meant"),
     [
         ([{"by": ["s", "nobody"]}], {}, "no column 'nobody'"),
         ([{"by": ["x0"]}], {}, "model.bins"),
@@ -188,8 +188,8 @@ def test_sums_beside_counts_are_decoded_and_proven_where_counts_alone_decide(tmp
         ([{"by": ["s"]}], {"suppress": -1}, "suppress"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused_by_name(tmp_path, tables, more, said):
-    with pytest.raises(OverheardError, match=said):
+def test_settings_that_do_not_fit_are_refused_by_name(tmp_path, tables, more, meant):
+    with pytest.raises(OverheardError, match=meant):
         federated(tmp_path / "run", tables, **more)
 
 
@@ -208,13 +208,13 @@ def test_recorded_tables_may_have_other_names_and_come_one_by_one():
     """As FLARE releases them: a histogram in one round, a sum in another, numbers without axes."""
     names = {"0.counts": "histogram/people/s", "1.numbers": "sum/people/x"}
     tables, records = [{"by": ["s"]}, {"kind": "sum", "of": "x"}], some_records()
-    made, plain = program(tables, wire_names=names), program(tables)
+    made, plain = program(tables, sent_names=names), program(tables)
     whole = plain.respond(plain.first(), records, np.random.default_rng(0))
-    said = (
+    meant = (
         {"histogram/people/s": whole["0.counts"], "count": np.array(3)},
         {"sum/people/x": whole["1.numbers"].reshape(())},
     )
-    observed = made.assembled([Exchange(number, {}, one) for number, one in enumerate(said)])
+    observed = made.assembled([Exchange(number, {}, one) for number, one in enumerate(meant)])
     assert [made.distance(one.returned, whole) for one in observed] == [0, 0]
     once = plain.measure([Exchange(0, plain.first(), whole)], candidates_of(records))
     assert made.measure(observed, candidates_of(records)).rank == once.rank

@@ -45,9 +45,9 @@ def test_one_client_after_the_other(tmp_path):
 
 
 @pytest.mark.parametrize("step", [0.0, 0.02])
-def test_fewer_fields_on_the_wire(tmp_path, federation, step):
+def test_fewer_fields_are_sent(tmp_path, federation, step):
     """What is left is used; rounded, it tells less, and the answer is no surer than right."""
-    model = {**TREES, "wire": "values", "leaf_step": step}
+    model = {**TREES, "releases": "values", "leaf_step": step}
     made = recorded(tmp_path / "run", model, clients=2, people=80, rounds=16, participation=1.0)
     guess, whole = decoded(made), decoded(federation)
     truth = made.truth()["0"]["s"]
@@ -60,11 +60,11 @@ def test_fewer_fields_on_the_wire(tmp_path, federation, step):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "named"),
     [({"leaf_step": 0.1}, "leaf_step"), ({"objective": "count:poisson"}, "not negative")],
 )
-def test_settings_that_do_not_fit_are_refused(tmp_path, more, said):
-    with pytest.raises(OverheardError, match=said):
+def test_settings_that_do_not_fit_are_refused(tmp_path, more, named):
+    with pytest.raises(OverheardError, match=named):
         recorded(tmp_path / "run", {**TREES, **more}, people=20, rounds=1, participation=1.0)
 
 

@@ -32,8 +32,8 @@ VARIANTS = [
     {"local_rounds": 3},
     {"max_delta_step": 0.2},
     {"base_score": 0.4},
-    {"wire": "values"},
-    {"wire": "values", "leaf_step": 0.01},
+    {"releases": "values"},
+    {"releases": "values", "leaf_step": 0.01},
 ]
 
 
@@ -84,7 +84,7 @@ def federated(settings, rounds=4, seed=0):
 
 
 def residual(settings, stated=None, **federation):
-    """What the truth of a federation leaves, if its settings are said to be these."""
+    """What the truth of a federation leaves, if its settings are declared to be these."""
     exchanges, candidates, truth = federated(settings, **federation)
     return tree_equations(exchanges, *candidates, stated or settings).residual_at(truth)
 
@@ -159,7 +159,7 @@ def test_the_exponential_is_the_c_librarys():
     np.testing.assert_array_equal(exponential(x), wanted)
 
 
-def test_strangers_add_nothing():
+def test_non_members_add_nothing():
     """Membership: of a pool, twice the client's records, those that it does not hold."""
     settings = plain_settings()
     exchanges, candidates, truth = federated(settings)

@@ -62,13 +62,13 @@ def test_records_reach_the_leaves_that_xgboost_sends_them_to(objective, kind):
 
 
 def test_models_that_grow_are_the_models_read_one_by_one():
-    said = json.loads(JSON)
-    grown = deepcopy(said)
+    named = json.loads(JSON)
+    grown = deepcopy(named)
     model = grown["learner"]["gradient_booster"]["model"]
     model["trees"].append(model["trees"][0])
     model["tree_info"].append(0)
     model["gbtree_model_param"]["num_trees"] = "3"
-    raws = [b"", JSON, json.dumps(said).encode(), json.dumps(grown).encode()]
+    raws = [b"", JSON, json.dumps(named).encode(), json.dumps(grown).encode()]
     none, first, second, third = read_growing(raws, "sent")
     assert none is None
     assert second.trees == third.trees[:2]  # the same objects: not read again
@@ -79,25 +79,25 @@ def test_models_that_grow_are_the_models_read_one_by_one():
 
 
 def test_fields_that_are_masked_are_not_there():
-    said = json.loads(JSON)
-    first, second = said["learner"]["gradient_booster"]["model"]["trees"]
+    named = json.loads(JSON)
+    first, second = named["learner"]["gradient_booster"]["model"]["trees"]
     del first["sum_hessian"]
     second["sum_hessian"] = [0.0] * len(second["sum_hessian"])
-    model = read_model(json.dumps(said).encode(), "masked")
+    model = read_model(json.dumps(named).encode(), "masked")
     assert [tree.hessian for tree in model.trees] == [None, None]
     assert all(tree.hessian is not None for tree in read_model(JSON, "whole").trees)
 
 
 def _changed(path, value):
-    said = json.loads(JSON)
-    at = said
+    named = json.loads(JSON)
+    at = named
     for key in path[:-1]:
         at = at[key]
     if value is None:
         del at[path[-1]]
     else:
         at[path[-1]] = value
-    return json.dumps(said).encode()
+    return json.dumps(named).encode()
 
 
 MODEL = ("learner", "gradient_booster", "model")
@@ -113,9 +113,9 @@ HOSTILE = {
     "more after the end": BINARY + b"x",
     "another booster": _changed(("learner", "gradient_booster", "name"), "dart"),
     "no trees": _changed((*MODEL, "trees"), None),
-    "fewer trees than said": _changed((*MODEL, "trees"), []),
+    "fewer trees than stated": _changed((*MODEL, "trees"), []),
     "a class that there is not": _changed((*MODEL, "tree_info"), [0, 7]),
-    "more nodes than said": _changed((*TREE, "tree_param", "num_nodes"), "6"),
+    "more nodes than stated": _changed((*TREE, "tree_param", "num_nodes"), "6"),
     "a child beyond": _changed((*TREE, "left_children", 0), 4000),
     "a circle": _changed((*TREE, "left_children", 1), 0),
     "two parents": _changed((*TREE, "right_children", 0), 1),

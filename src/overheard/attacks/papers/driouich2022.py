@@ -47,7 +47,7 @@ Array = NDArray[np.float64]
 def algorithm_3(view: View, theta: Array | None = None) -> AttributeValues:
     """Algorithm 3, with ``theta`` in place of the local model where it is given.
 
-    Refused of other models and attributes, and where too few messages were heard. Where the ones
+    Refused of other models and attributes, and where too few messages were observed. Where the ones
     cannot be counted (several local steps), s is rounded to the nearer value, as the paper says
     before it counts: on a linear model this is Algorithm 4.
     """
@@ -75,9 +75,9 @@ def algorithm_3(view: View, theta: Array | None = None) -> AttributeValues:
     if share is not None:
         ones[:] = False
         ones[np.argsort(-solved, kind="stable")[: ceil(round(share * len(ones), 6))]] = True
-    told = {"identified": fit.identified, "share_of_ones": -1.0 if share is None else share}
+    details = {"identified": fit.identified, "share_of_ones": -1.0 if share is None else share}
     chosen = certain(ones.astype(np.int64), domain.values)
-    return AttributeValues(chosen, domain.values, told, claims=False)
+    return AttributeValues(chosen, domain.values, details, claims=False)
 
 
 def share_of_ones(recipe: Recipe, W: Array, position: int, low: float, high: float) -> float | None:

@@ -113,13 +113,13 @@ def _means(
     which is made once; with dropout ``draws`` times, and the target's for each client that has it.
     One step up is one step down, negated. ``width``: coordinates that are summed at a time, so that
     they stay in the processor's cache."""
-    known, size, chance = adversary.auxiliary, adversary.shard, network(adversary.recipe).chance
-    n, times = len(known), draws if chance else 1
+    known, size, random = adversary.auxiliary, adversary.shard, network(adversary.recipe).random
+    n, times = len(known), draws if random else 1
     rows = np.array([rng.choice(n, size, replace=False) for _ in has])
     rows += n * rng.integers(times, size=rows.shape)
     known = known.take(np.tile(np.arange(n), times))
     if adversary.targets is not None:
-        mine = adversary.targets.take(np.zeros(has.sum() if chance else 1, dtype=np.int64))
+        mine = adversary.targets.take(np.zeros(has.sum() if random else 1, dtype=np.int64))
         rows[has, 0] = len(known) + np.arange(len(mine))
         known = known.joined(mine)
     sign = np.where(has & (adversary.behaviour != ""), -1.0, 1.0) * adversary.recipe.rate / size
@@ -431,7 +431,7 @@ class Ridge(OnDetectors):
 @dataclass(frozen=True)
 class Prolin(OnDetectors):
     """Searches the clients' properties and features that are most likely under the detectors'
-    feature distributions and add up to what was heard (the paper's PROLIN, one linear feature).
+    feature distributions and add up to what was observed (the paper's PROLIN, one linear feature).
 
     Solves: max over τ of Πᵣᵢ p(Xᵣᵢ | τᵢ) subject to Σᵢ Aᵣᵢ Xᵣᵢ = gᵣ(bᵣ) (kerkouche2023, section
     5.2)

@@ -78,7 +78,7 @@ class LastLayer:
     """The linear system of the paper, and the auxiliary records behind it.
 
     features: (n, h + 1) inputs of the last layer with a one; residuals: (n,); matrix: (h + 1, C)
-    mean features of each group; total: (h + 1,) K/2 times the gradient heard.
+    mean features of each group; total: (h + 1,) K/2 times the observed gradient.
     """
 
     known: Outside
@@ -91,16 +91,16 @@ class LastLayer:
     def solve(self, totals: Array, strengths: Array) -> Array:
         """Mean residual of each group (b, s, C), for totals (b, h + 1) and strengths (s,)."""
         left, singular, right = np.linalg.svd(self.matrix, full_matrices=False)
-        kept = singular > 1e-12 * max(singular[0], 1e-300)
+        used = singular > 1e-12 * max(singular[0], 1e-300)
         penalised = singular**2 + (strengths[:, None] * singular[0]) ** 2
-        gain = np.where(kept, singular / np.where(kept, penalised, 1), 0)
+        gain = np.where(used, singular / np.where(used, penalised, 1), 0)
         sums = (gain * (totals @ left)[:, None]) @ right
         counts = self.known.counts
         return np.asarray(np.where(counts > 0, sums / np.where(counts > 0, counts, 1), 0))
 
 
 def last_layer(view: View, recipe: Recipe) -> LastLayer:
-    """The system at the last round heard."""
+    """The system at the last observed round."""
     if recipe.model.linear:
         raise ChooseAnotherAttack("needs a hidden layer: the last layer's inputs are its features")
     known = outside(view, recipe)

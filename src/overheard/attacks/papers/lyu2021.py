@@ -1,8 +1,8 @@
 """lyu2021: attributes from epoch-averaged gradients; its attacks and what it compares them with.
 
 In the paper's order, with its symbols where they can be typed: X_s is the sensitive attribute,
-which takes K values; w_t the model sent at epoch t, of which the client's gradient is heard; gamma
-the parameter of the softmax.
+which takes K values; w_t the model sent at epoch t, of which the client's gradient is observed;
+gamma the parameter of the softmax.
 
 - Section 3.2, Algorithm 1: `CosMatching` (`cos_matching`), and in `search` the loop that all three
   searches share. They differ in the distance that is least at the answer, in how a record's values
@@ -65,15 +65,15 @@ Rows: TypeAlias = "tuple[Tensor, ...]"
 Distance: TypeAlias = "Callable[[Matching, Rows, Tensor], Tensor]"
 
 
-# --- section 3.2: the gradients of virtual inputs, matched with those heard -----------------------
+# --- section 3.2: the gradients of virtual inputs, matched with those observed --------------------
 
 
 @dataclass(frozen=True)
 class Matching:
-    """The gradients heard, and what a candidate attribute would have produced.
+    """The observed gradients, and what a candidate attribute would have produced.
 
     labels: (m,), None where they are unknown too; candidates: (K, m, d) inputs under each value;
-    thetas, heard: (T, P), w_t and its gradient of every epoch.
+    thetas, observed: (T, P), w_t and its gradient of every epoch.
     """
 
     view: View
@@ -131,21 +131,22 @@ def matching(view: View) -> Matching:
     return Matching(view, LayeredNetwork(recipe.model, recipe.loss), labels, *numbers)
 
 
-def cosine_distance(problem: Matching, found: Rows, rounds: Tensor) -> Tensor:
-    """One minus the mean over epochs of equation (1), the cosine of virtual and heard gradient."""
+def cosine_distance(problem: Matching, result: Rows, rounds: Tensor) -> Tensor:
+    """One minus the mean over epochs of equation (1), the cosine of virtual and observed
+    gradient."""
     import torch
 
-    virtual = problem.virtual(rounds, *found)
+    virtual = problem.virtual(rounds, *result)
     cosines = torch.nn.functional.cosine_similarity(virtual, problem.observed[rounds], dim=1)
     return 1 - cosines.mean()
 
 
-def squared_distance(problem: Matching, found: Rows, rounds: Tensor) -> Tensor:
-    """Zhu et al. 2019: the squared distance of virtual and heard gradients, summed over epochs and
-    relative to the squared length of those heard."""
+def squared_distance(problem: Matching, result: Rows, rounds: Tensor) -> Tensor:
+    """Zhu et al. 2019: the squared distance of virtual and observed gradients, summed over epochs
+    and relative to the squared length of those observed."""
     observed = problem.observed[rounds]
     size = (observed**2).sum().clamp_min(np.finfo(float).tiny)
-    return ((problem.virtual(rounds, *found) - observed) ** 2).sum() / size
+    return ((problem.virtual(rounds, *result) - observed) ** 2).sum() / size
 
 
 def search(
@@ -169,10 +170,10 @@ def search(
     def closure() -> Tensor:
         nonlocal best, least
         update.zero_grad()
-        found = tuple(relax(x) for x in free)
-        objective = distance(problem, found, chosen)
+        result = tuple(relax(x) for x in free)
+        objective = distance(problem, result, chosen)
         if float(objective.detach()) < least:
-            best, least = tuple(x.detach() for x in found), float(objective.detach())
+            best, least = tuple(x.detach() for x in result), float(objective.detach())
         objective.backward()  # type: ignore[no-untyped-call]
         return objective
 
@@ -193,7 +194,7 @@ def nearest_value(shares: Array, values: tuple[Value, ...]) -> NDArray[np.int64]
 
 
 def reconstruct(
-    problem: Matching, options: Choices, found: list[Rows], distance: Distance, expected: bool
+    problem: Matching, options: Choices, result: list[Rows], distance: Distance, expected: bool
 ) -> AttributeValues:
     """Line 13: of what was found for several choices of rounds the best, read as a value for every
     record, and as a class where these were searched too.
@@ -206,16 +207,16 @@ def reconstruct(
 
     rounds = torch.from_numpy(np.unique(np.concatenate(options)))
     with torch.no_grad():
-        tried = [(float(distance(problem, one, rounds)), one) for one in found]
+        tried = [(float(distance(problem, one, rounds)), one) for one in result]
     objective, best = min(tried, key=lambda one: one[0])
     values, labels = problem.view.know(AttributeDomain).values, None
     if len(best) > 1:
         classes = problem.view.know(ClientProgram).plain_recipe.target.classes
         likeliest = best[1].argmax(dim=1).numpy()
         labels = AttributeValues(certain(likeliest, classes), classes, claims=False)
-    shares, told = best[0].numpy(), {"objective": objective}
+    shares, details = best[0].numpy(), {"objective": objective}
     choice = nearest_value(shares, values) if expected else shares.argmax(axis=1)
-    return AttributeValues(certain(choice, values), values, told, labels, claims=False)
+    return AttributeValues(certain(choice, values), values, details, labels, claims=False)
 
 
 def start_of(problem: Matching, rng: np.random.Generator, label_prior_known: bool = False) -> Rows:
@@ -255,7 +256,7 @@ class AttributeSearch:
 @dataclass(frozen=True)
 class CosMatching(AttributeSearch):
     """Searches, by Adam, for a distribution over the attribute's values for each record whose
-    gradients point in the direction of those heard (lyu2021 Algorithm 1). Where labels are not
+    gradients point in the direction of those observed (lyu2021 Algorithm 1). Where labels are not
     granted, for one over the classes too (section 5.4), from N(0, 1).
 
     Solves: max over s of Σₜ cos(∇L(θₜ; s), θₜ − θ′ₜ) (lyu2021, Algorithm 1)
@@ -294,12 +295,12 @@ class CosMatching(AttributeSearch):
 
         start = start_of(problem, rng, self.label_prior_known)
         adam = partial(torch.optim.Adam, lr=self.rate)
-        found = [
+        result = [
             search(problem, rounds, start, partial(softmax, gamma), cosine_distance, adam, steps)
             for rounds in options
             for gamma in self.temperatures
         ]
-        return reconstruct(problem, options, found, cosine_distance, self.expected)
+        return reconstruct(problem, options, result, cosine_distance, self.expected)
 
 
 # --- section 3.3: membership ---------------------------------------------------------------------
@@ -358,8 +359,8 @@ class GradientVarianceGmm:
         attribute = None
         if self.then is not None and AttributeDomain in view.kinds:
             attribute = members_attribute(self.then, view, p > 0.5, rng)
-        told = {"member_variance": float(means.min()), "stranger_variance": float(means.max())}
-        return Membership(p, attribute, told)
+        details = {"member_variance": float(means.min()), "other_variance": float(means.max())}
+        return Membership(p, attribute, details)
 
 
 def returned_models(link: Messages, recipe: Recipe) -> Array:
@@ -395,7 +396,7 @@ def members_attribute(
 
 
 def phase(observed: int, name: str) -> Rounds:
-    """lyu2021's choices of epochs (section 4.2, Table 7), as far as they were heard; the paper
+    """lyu2021's choices of epochs (section 4.2, Table 7), as far as they were observed; the paper
     counts from one."""
     choices = {
         "pre1": np.arange(1),
@@ -406,13 +407,13 @@ def phase(observed: int, name: str) -> Rounds:
     }
     if name not in choices:
         raise FixConfig(f"unknown phase {name!r}; known: {', '.join(choices)}")
-    kept = choices[name][choices[name] < observed]
-    return kept if len(kept) else np.arange(1)
+    used = choices[name][choices[name] < observed]
+    return used if len(used) else np.arange(1)
 
 
 def grid(observed: int, last: tuple[int, ...], step: tuple[int, ...]) -> Choices:
     """driouich2022's choices (Tables 7 and 8): rounds {0, step, 2 step, ..., last}, as far as they
-    were heard, without repetitions."""
+    were observed, without repetitions."""
     choices = {tuple(range(0, min(a + 1, observed), b)) for a in last for b in step}
     return [np.array(c, dtype=np.int64) for c in sorted(choices, key=lambda c: (len(c), c))]
 
@@ -422,7 +423,7 @@ def grid(observed: int, last: tuple[int, ...], step: tuple[int, ...]) -> Choices
 
 @dataclass(frozen=True)
 class L2Lbfgs(AttributeSearch):
-    """Searches, by L-BFGS, for attribute values whose gradients are nearest to those heard in
+    """Searches, by L-BFGS, for attribute values whose gradients are nearest to those observed in
     Euclidean distance, then takes the nearest allowed value.
 
     Solves: min over s of Σₜ ‖∇L(θₜ; s) − (θₜ − θ′ₜ) / rate‖² (Zhu et al. 2019)
@@ -461,8 +462,8 @@ class L2Lbfgs(AttributeSearch):
             tolerance_change=1e-14,
         )
         options = grid(len(problem.thetas), self.last, self.step)
-        found = [search(problem, r, start, shares, squared_distance, lbfgs) for r in options]
-        return reconstruct(problem, options, found, squared_distance, self.expected)
+        result = [search(problem, r, start, shares, squared_distance, lbfgs) for r in options]
+        return reconstruct(problem, options, result, squared_distance, self.expected)
 
 
 @dataclass(frozen=True)
@@ -550,10 +551,10 @@ def matrices_of(view: View, epochs: int) -> Array:
 
 def votes(matrices: Array) -> dict[str, NDArray[np.int64]]:
     """The row (m,) that each of the seven heuristics chooses; the first among equals."""
-    right, chance, loss, norm, leading = matrices
+    right, p, loss, norm, leading = matrices
     chosen = {
         "label_status": right.sum(axis=-1).argmax(axis=0),
-        "probability": chance.sum(axis=-1).argmax(axis=0),
+        "probability": p.sum(axis=-1).argmax(axis=0),
         "loss_norm": np.abs(loss).sum(axis=-1).argmin(axis=0),
         "final_loss": loss[..., -1].argmin(axis=0),
         "gradient_norm": norm.sum(axis=-1).argmax(axis=0),

@@ -53,7 +53,7 @@ class ExactLinear:
             "flat": fit.flat,
             "parameters": size,
             "condition": float(min(fit.condition, 1e300)),
-            "residual": fit.misfit**0.5 * fit.noise_sd,
+            "residual": fit.chi2**0.5 * fit.noise_sd,
         }
         if missing and len(link) <= size:
             diagnostics["flag"] = (
@@ -83,7 +83,7 @@ class LearnedMap:
 
     Settings: ``hidden`` units (1000 in the paper), Adam ``steps`` and ``rate`` for the map
     (problem 9), ``search_steps`` and ``search_rate`` for the fixed point (problem 10). The search
-    starts at the last returned model. ``rounds``: at most so many of those heard, evenly spread.
+    starts at the last returned model. ``rounds``: at most so many of those observed, evenly spread.
     """
 
     name: ClassVar[str] = "learned_map"
@@ -108,9 +108,9 @@ class LearnedMap:
         link.require(2, "a learned map")
         used = spread(len(link), self.rounds)
         sent, updates = link.sent[used].astype(np.float64), link.updates()[used]
-        fixed, loss, left = learn_map(sent, updates, self, int(rng.integers(2**31)))
+        fixed, loss, rest = learn_map(sent, updates, self, int(rng.integers(2**31)))
         unknown = np.full(len(fixed), np.nan)
-        return LocalModel(fixed, unknown, 0, {"map_loss": loss, "update_left": left})
+        return LocalModel(fixed, unknown, 0, {"map_loss": loss, "update_left": rest})
 
 
 def learn_map(
@@ -154,8 +154,8 @@ def learn_map(
     adam = torch.optim.Adam([theta], lr=settings.search_rate, fused=True)
     for _ in range(settings.search_steps):
         adam.zero_grad()
-        left = (((theta @ w1.T + b1).relu() @ w2.T + b2 + offset) ** 2).mean()
-        left.backward()  # type: ignore[no-untyped-call]
+        rest = (((theta @ w1.T + b1).relu() @ w2.T + b2 + offset) ** 2).mean()
+        rest.backward()  # type: ignore[no-untyped-call]
         adam.step()
     fixed, unit = theta.detach().numpy() * spread + centre, size * width**2
-    return fixed, loss * unit * rounds, float(left.detach()) * unit
+    return fixed, loss * unit * rounds, float(rest.detach()) * unit

@@ -11,7 +11,7 @@ The arithmetic of the noise is taken to be that of real numbers, not of floating
 
 What the recipe publishes is not counted: means and scales that were computed from the records are
 exact sums over them, and the promise holds only where they were chosen without looking at the data.
-Whoever reads an audit is told so (`evaluation.notes`).
+Audits say so (`evaluation.notes`).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ promises, as data, and it overrides the hooks that it needs, of these:
     broadcast   what becomes of the global model before it is sent
     program     what becomes of the settings of a program that trains no network
 
-Programs know ``records``, ``program`` and ``total``: what they release is said by their settings,
-which are told to everybody, so that whoever decodes it knows what was done to it.
+Programs know ``records``, ``program`` and ``total``: what they release follows from their settings,
+which everybody knows, so that whoever decodes it knows what was done to it.
 
 `chain` joins several in the order in which they act, and refuses an order in which a later one
 would void what an earlier one promised. ``examples/label_smoothing.py`` is one to start from.
@@ -64,7 +64,7 @@ class Stage(IntEnum):
 class Claim:
     """What one defence promises, as data.
 
-    Every participant is told ``promises`` in words; ``clip_norm``: no update leaves with a larger
+    Every participant knows ``promises`` in words; ``clip_norm``: no update leaves with a larger
     Euclidean norm; ``noise_sd``: the standard deviation of Gaussian noise on each coordinate of an
     update, 0 for none; ``server_noise_sd``: the same on each coordinate of the model that the
     server sends.
@@ -133,7 +133,7 @@ class Defence(Spec, ABC):
         return model
 
     def program(self, settings: Settings) -> Settings:
-        """The settings of a program that trains no network, as every client is told them."""
+        """The settings of a program that trains no network, as every client knows them."""
         return settings
 
     @classmethod
@@ -240,8 +240,8 @@ def chain(*parts: Defence | Chain) -> Chain:
     return Chain(flat)
 
 
-def told(claims: tuple[Claim, ...]) -> AppliedDefence:
-    """What every participant is told."""
+def applied(claims: tuple[Claim, ...]) -> AppliedDefence:
+    """What every participant knows."""
     norms = [c.clip_norm for c in claims if c.clip_norm is not None]
     return AppliedDefence(
         names=tuple(c.name for c in claims),

@@ -25,4 +25,4 @@ class LeafValues(Defence):
         return Claim(self.name, Stage.COMPRESSION, promise)
 
     def program(self, settings: Settings) -> Settings:
-        return changed(self, settings, wire="values", leaf_step=self.rounded_to)
+        return changed(self, settings, releases="values", leaf_step=self.rounded_to)

@@ -35,7 +35,7 @@ class SecureSum(Defence):
 
     name: Literal["secure_sum"] = "secure_sum"
     dropout_rate: float = Field(default=0.0, ge=0, lt=1)
-    """The chance that a client of a round is lost before its update counts."""
+    """The probability that a client of a round is lost before its update counts."""
 
     @property
     def claim(self) -> Claim:

@@ -53,14 +53,14 @@ class ReplayOptions:
         are drawn, too, because the noise then has a shape.
     uncorrelated: how much of the correlation of noise that drawn clients show is taken as none:
         little, because the noise of batch orders lies in few directions.
-    spare: coordinates an unknown that are used: more say little that is new.
+    equations: coordinates an unknown that are used: more say little that is new.
     """
 
     replays: int = 20_000
     orders: int = 1
     drawn: int = 8
     uncorrelated: float = 0.001
-    spare: int = 4
+    equations: int = 4
 
 
 IN_ORDER, SHUFFLED = ReplayOptions(), ReplayOptions(orders=4, drawn=240)
@@ -94,11 +94,11 @@ class App(Program):
         return _arrays(made_by(self.settings.model))
 
     @property
-    def chance(self) -> bool:  # type: ignore[override]
+    def random(self) -> bool:  # type: ignore[override]
         return self.settings.shuffle
 
     def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
-        if self.chance:
+        if self.random:
             return self._trained(received, records, int(rng.integers(1 << 32)))
         first, second = (self._trained(received, records, seed) for seed in (0, 1))
         if distance(first, second):
@@ -142,7 +142,7 @@ class App(Program):
                 "a record that may be absent changes every batch; ask of its values"
             )
         records, rng = candidates.records, np.random.default_rng(0)
-        options = SHUFFLED if self.chance else IN_ORDER
+        options = SHUFFLED if self.random else IN_ORDER
         once = options.orders * (candidates.unknowns + 1) + options.drawn
         if once > options.replays:
             raise ChooseAnotherAttack(
@@ -154,9 +154,9 @@ class App(Program):
         features, total, noise = (
             np.concatenate(part, axis=-1) for part in zip(*rounds, strict=True)
         )
-        said = (features**2).sum(axis=(0, 1)) / noise**2
-        kept = np.argsort(-said, kind="stable")[: options.spare * candidates.unknowns]
-        return measured(features[..., kept], total[kept], noise[kept])
+        power = (features**2).sum(axis=(0, 1)) / noise**2
+        used = np.argsort(-power, kind="stable")[: options.equations * candidates.unknowns]
+        return measured(features[..., used], total[used], noise[used])
 
     def _columns(
         self, one: Exchange, tables: Sequence[Records], options: ReplayOptions, rng: Any
@@ -172,7 +172,7 @@ class App(Program):
             }
             return _flat(self._trained(one.sent, Records(mixed), order))
 
-        self.respond(one.sent, tables[0], rng)  # refuses where chance is not said
+        self.respond(one.sent, tables[0], rng)  # refuses where randomness is not declared
         bases = [answer(nobody, order) for order in range(orders)]
         base, returned = np.mean(bases, axis=0), _flat(one.returned)
         room(base.size, records, orders * len(tables))
@@ -186,13 +186,13 @@ class App(Program):
             added = features[choice, np.arange(records)].sum(axis=0)
             missed.append(answer(choice, order) - base - added)
         rounding = ROUNDING * max(float(np.abs(returned).max()), 1e-30)
-        if not self.chance:
+        if not self.random:
             sd = np.sqrt(np.mean(np.square(missed), axis=0) + rounding**2)
             return features, returned - base, sd
         # half of the clients drawn say what noise coordinates have in common, the others how large
         # it is; of a feature there remains what the orders agree on
-        mean, (shown, judged) = np.mean(missed, axis=0), np.array_split(missed, 2)
-        common = (shown - mean) / np.sqrt(len(shown))
+        mean, (shape, judged) = np.mean(missed, axis=0), np.array_split(missed, 2)
+        common = (shape - mean) / np.sqrt(len(shape))
         white = whitening(common, np.hypot(np.std(missed, axis=0), rounding), options.uncorrelated)
         each, size = white(seen), np.sqrt(np.mean(white(judged - mean) ** 2))
         features = each.mean(axis=0)

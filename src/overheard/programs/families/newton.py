@@ -99,7 +99,7 @@ class Newton(Program):
     settings: NewtonSettings
 
     @property
-    def chance(self) -> bool:  # type: ignore[override]
+    def random(self) -> bool:  # type: ignore[override]
         return self.settings.noise > 0
 
     @model_validator(mode="after")

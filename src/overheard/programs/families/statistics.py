@@ -117,7 +117,7 @@ class Statistics(Program):
     domains: dict[str, tuple[Value, ...]] = {}
 
     @property
-    def chance(self) -> bool:  # type: ignore[override]
+    def random(self) -> bool:  # type: ignore[override]
         return self.settings.noise > 0
 
     @model_validator(mode="after")
@@ -179,10 +179,10 @@ class Statistics(Program):
             total = np.array([np.bincount(cell, power, self._count(table)) for power in powers])
             if self.settings.noise:
                 noise = rng.normal(0.0, self.settings.noise_sd, total.shape[1])
-                said = {"numbers": self._rounded(total[-1] + noise)}
+                made = {"numbers": self._rounded(total[-1] + noise)}
             else:
-                said = self._released(table, total)
-            answer |= {f"{place}.{name}": array for name, array in said.items()}
+                made = self._released(table, total)
+            answer |= {f"{place}.{name}": array for name, array in made.items()}
         return answer
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
@@ -207,25 +207,25 @@ class Statistics(Program):
 
     def distance(self, returned: Message, repeated: Message) -> float:
         """Of the tables that were released."""
-        said = {name: array for name, array in returned.items() if name in repeated}
-        return distance(said, {n: repeated[n] for n in said}) if said else float("inf")
+        same = {name: array for name, array in returned.items() if name in repeated}
+        return distance(same, {n: repeated[n] for n in same}) if same else float("inf")
 
     def equations(self, observed: Sequence[Exchange], candidates: Candidates) -> SubsetSums:
         """Of every table of every release; which of them a round holds may differ."""
         made = {table: self._terms(table, candidates) for table in self.settings.tables}
-        found = [
+        result = [
             self._equations(one, place, table, *made[table])
             for one in observed
             for place, table in enumerate(self.settings.tables)
             if not {f"{place}.counts", f"{place}.numbers"}.isdisjoint(one.returned)
         ]
-        if not found:
+        if not result:
             have = sorted({name for one in observed for name in one.returned})
             raise FixRecording(
                 f"no table of the program is among the arrays {short(have)}; it comes from another "
-                "program, or the description (its wire_names?) is wrong"
+                "program, or the description (its sent_names?) is wrong"
             )
-        return joined(found)
+        return joined(result)
 
     def _cells(self, table: Table, records: Records) -> NDArray[np.int64]:
         """The cell that each record falls into."""
@@ -278,14 +278,14 @@ class Statistics(Program):
             return {"counts": np.where(small, SUPPRESSED, coarse)}
         size, sums = total[:2]
         least = {"sum": 0, "mean": 1, "variance": 2}[table.kind]
-        shown, said = size >= max(asked.suppress, least), [sums]
+        open_, rows = size >= max(asked.suppress, least), [sums]
         if least:
-            said = [sums / np.maximum(size, 1)]
+            rows = [sums / np.maximum(size, 1)]
         if table.kind == "variance":
-            about = total[2] - said[0] * sums
-            said.append(np.maximum(about / np.maximum(size - 1, 1), 0.0))
-        numbers = np.concatenate([np.where(shown, each, 0.0) for each in said])
-        return {"numbers": self._rounded(numbers), "shown": shown}
+            about = total[2] - rows[0] * sums
+            rows.append(np.maximum(about / np.maximum(size - 1, 1), 0.0))
+        numbers = np.concatenate([np.where(open_, each, 0.0) for each in rows])
+        return {"numbers": self._rounded(numbers), "shown": open_}
 
     def _rounded(self, numbers: Array) -> Array:
         decimals = self.settings.decimals
@@ -293,15 +293,15 @@ class Statistics(Program):
 
     def _bounds(self, one: Exchange, place: int, cells: int) -> tuple[Array, Array]:
         """The least and the largest count that is released like each of a table."""
-        told = expected(one.returned, f"{place}.counts", (cells,), one.number)
+        sizes = expected(one.returned, f"{place}.counts", (cells,), one.number)
         step, least = self.settings.round_to, self.settings.suppress
-        if (told != np.rint(told)).any() or told.min(initial=0) < (SUPPRESSED if least else 0):
+        if (sizes != np.rint(sizes)).any() or sizes.min(initial=0) < (SUPPRESSED if least else 0):
             raise FixRecording(f"round {one.number}: table {place} holds what is no count")
-        low, high = np.maximum(told - step // 2, 0), told + (step - 1) // 2
+        low, high = np.maximum(sizes - step // 2, 0), sizes + (step - 1) // 2
         if least:  # what is shown is no small cell: none, or as many as are shown
-            low = np.where(told > 0, np.maximum(low, least), 0)
-            high = np.where(told > 0, high, 0)
-        hidden = told == SUPPRESSED
+            low = np.where(sizes > 0, np.maximum(low, least), 0)
+            high = np.where(sizes > 0, high, 0)
+        hidden = sizes == SUPPRESSED
         return np.where(hidden, int(self.settings.zeros), low), np.where(hidden, least - 1, high)
 
     def _equations(
@@ -320,15 +320,15 @@ class Statistics(Program):
             return sums_over_cells(adds[-1], cell, numbers, np.full(cells, asked.blur))
         digit = asked.blur if asked.decimals is None else 10.0**-asked.decimals / np.sqrt(12)
         flags = {f"{place}.shown": np.ones(cells, bool), **one.returned}  # all, if nothing is said
-        shown = expected(flags, f"{place}.shown", (cells,), one.number) > 0.5
+        open_ = expected(flags, f"{place}.shown", (cells,), one.number) > 0.5
         inside, values = adds[:2]
         if table.kind == "sum":
-            total = np.where(shown, numbers, np.nan)
+            total = np.where(open_, numbers, np.nan)
             return sums_over_cells(values, cell, total, np.full(cells, digit))
         # over the records of a cell, what their values are above its mean adds up to zero
         behind, mean = _largest(cell, inside, cells), numbers[:cells]
         noise = np.maximum(digit, np.spacing(np.abs(mean))) * behind
-        total = np.where(shown, 0.0, np.nan)
+        total = np.where(open_, 0.0, np.nan)
         above = sums_over_cells(values - inside * mean[cell], cell, total, noise)
         if table.kind == "mean":
             return above
@@ -337,7 +337,7 @@ class Statistics(Program):
         spread = squares - 2 * mean[cell] * values + inside * (mean**2 - variance)[cell]
         rounding = np.finfo(np.float64).eps * 4 * _largest(cell, squares, cells) + digit * behind
         rounding += noise * 2 * np.sqrt(np.abs(variance))
-        total = np.where(shown, -variance, np.nan)
+        total = np.where(open_, -variance, np.nan)
         return joined([above, sums_over_cells(spread, cell, total, rounding)], same_cells=True)
 
 

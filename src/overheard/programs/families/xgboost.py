@@ -115,7 +115,7 @@ class Trees(Program):
         return super().planned(settings, encoding, target, records)
 
     @property
-    def chance(self) -> bool:  # type: ignore[override]
+    def random(self) -> bool:  # type: ignore[override]
         """Sampled rows and columns are nobody's to repeat."""
         return min(self.settings.subsample, self.settings.colsample_bytree) < 1
 
@@ -150,13 +150,13 @@ class Trees(Program):
         """With the whole model that each round began with; refused unless every model can be read.
         FLARE's bagging sends only what is new, a list of the models that all clients returned
         before (arrays ``name.0``, ``name.1``)."""
-        whole, found = b"", []
+        whole, result = b"", []
         for one in super().assembled(observed):
             new = [a.tobytes() for n, a in one.sent.items() if _NUMBERED.search(n)]
             whole = _joined(whole, new, one.number) if new else b""
-            found.append(replace(one, sent=_message(whole)) if new else one)
-        read_exchanges(found)
-        return tuple(found)
+            result.append(replace(one, sent=_message(whole)) if new else one)
+        read_exchanges(result)
+        return tuple(result)
 
     def own(self, observed: Sequence[Exchange]) -> Message:
         """Its own trees (bagging), or the model that it passed on."""
@@ -202,16 +202,16 @@ def read_exchanges(observed: Sequence[Exchange]) -> Models:
     out."""
     sent = [model_bytes(one.sent, one.number) for one in observed]
     models = read_growing(sent, "the model sent in round")
-    found = []
+    result = []
     for one, model in zip(observed, models, strict=True):
         raw = model_bytes(one.returned, one.number)
         if raw:
             back = read_model(raw, f"the model returned in round {one.number}")
             if model is not None and model.groups != back.groups:
                 raise FixRecording(f"round {one.number}: trees of other classes than the model's")
-            found.append((model, back))
-    check_visits(found, 0)
-    return found
+            result.append((model, back))
+    check_visits(result, 0)
+    return result
 
 
 def model_bytes(message: Message, number: int) -> bytes:
@@ -227,7 +227,7 @@ def model_bytes(message: Message, number: int) -> bytes:
 
 
 def _joined(model: bytes, new: list[bytes], number: int) -> bytes:
-    """A stranger's models as one, each read and checked before."""
+    """Received models as one, each read and checked before."""
     for raw in new:
         read_model(raw, f"a model of round {number}")
     try:
@@ -283,7 +283,7 @@ def tree_equations(
 
 
 def check_visits(models: Models, rows: int) -> None:
-    """Refuse trees that would take minutes and gigabytes: a stranger may send very many."""
+    """Refuse trees that would take minutes and gigabytes: whoever sends may send very many."""
     pairs = [(() if sent is None else sent.trees, own_trees(sent, back)) for sent, back in models]
     every = {tree for pair in pairs for trees in pair for tree in trees}
     grown = sum(len(own) for _, own in pairs)
@@ -327,10 +327,10 @@ def _of_tree(
         """Sums over the records in each node (nodes,), every candidate as likely as another."""
         return np.bincount(leaf.ravel(), term.ravel(), len(tree.left)) / len(leaf)
 
-    def equations(term: Array, total: Array, sd: Array, said: Flags) -> SubsetSums:
-        """One equation a node that is ``said``."""
+    def equations(term: Array, total: Array, sd: Array, known: Flags) -> SubsetSums:
+        """One equation a node whose value is ``known``."""
         noise = np.maximum(sd, OPTIONS.smallest)
-        return sums_over_cells(term, leaf, np.where(said, total, np.nan), noise)
+        return sums_over_cells(term, leaf, np.where(known, total, np.nan), noise)
 
     share, penalty = settings.subsample, settings.reg_lambda
     weight = tree.value.astype(np.float64) * parallel / settings.eta
@@ -345,14 +345,14 @@ def _of_tree(
     right = -weight * penalty - settings.reg_alpha * np.sign(weight)
     sd = np.sqrt(slope**2 + (1 + np.abs(weight)) ** 2 * rounded)
     reached = tree.leaf & (np.bincount(leaf.ravel(), minlength=len(tree.left)) > 0)
-    said = reached & ~((settings.reg_alpha > 0) & (weight == 0))
+    known = reached & ~((settings.reg_alpha > 0) & (weight == 0))
     if settings.largest_step:
-        said &= np.abs(weight) < settings.largest_step * (1 - 1e-5)
+        known &= np.abs(weight) < settings.largest_step * (1 - 1e-5)
     if share < 1:
         # the draw moves both sums of a leaf together, so that only one of them is used
         drawn = OPTIONS.overfit**2 * share * (1 - share) * over(term**2)
-        return equations(share * term, right, np.sqrt(sd**2 + drawn), said)
-    made = [equations(term, right, sd, said)]
+        return equations(share * term, right, np.sqrt(sd**2 + drawn), known)
+    made = [equations(term, right, sd, known)]
     if tree.hessian is not None:
         sd = np.sqrt(np.square(total * HALF_ULP * UNIFORM) + rounded)
         made.append(equations(hessian, total, sd, reached))
@@ -466,23 +466,23 @@ OBJECTIVES = {
 
 def objective_of(model: Booster) -> Objective:
     """The model's objective, if its gradients are known here."""
-    found = OBJECTIVES.get(model.objective)
-    if found is None:
+    result = OBJECTIVES.get(model.objective)
+    if result is None:
         raise ChooseAnotherAttack(
             f"the trees were grown for {model.objective[:60]!r}; known are {', '.join(OBJECTIVES)}"
         )
-    return found
+    return result
 
 
 def start_margin(model: Booster) -> Floats:
     """The margin (groups,) before any tree."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Any = objective_of(model).start(model.base_score)
-    if not np.isfinite(found).all():
+        result: Any = objective_of(model).start(model.base_score)
+    if not np.isfinite(result).all():
         raise ChooseAnotherAttack(
             f"base_score {model.base_score.tolist()} has no margin under {model.objective}"
         )
-    return np.asarray(found, dtype=np.float32)
+    return np.asarray(result, dtype=np.float32)
 
 
 PROGRAM = Trees
