@@ -97,8 +97,7 @@ def test_trees_of_nodes_without_names(tmp_path: Path) -> None:
             recorder.returned(1, node, {"0": np.frombuffer(raw, np.uint8)}, 160)
     best = found(tmp_path)
     assert best.explained
-    held = HeldOut(share=0.2, by="datasets", seed=42)
-    assert best.ranking[0].whole.data.held_out == held
+    assert best.ranking[0].whole.data.held_out == HeldOut(share=0.2, by="datasets", seed=42)
     assert best.ranking[0].whole.clients == {"18446744073709551615": "two", "7": "one"}
     assert program(best.ranking[0].whole)["eta"] == 0.1
 

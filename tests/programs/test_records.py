@@ -143,6 +143,7 @@ def test_a_recipe_travels_as_json_and_must_fit_together() -> None:
     for change, complaint in [
         ({"model": {"inputs": 4}}, "takes 4 inputs but the encoding gives 5"),
         ({"model": {"inputs": 5, "outputs": 2}, "loss": "squared_error"}, "one output"),
+        ({"model": {"inputs": 5, "outputs": 3}, "loss": "binary_cross_entropy"}, "one output"),
         ({"model": {"inputs": 5, "hidden": (0,)}}, "greater than or equal to 1"),
         ({"model": {"inputs": 5, "sent_names": {"layers.0.bias": "layers.0.weight"}}}, "one name"),
         ({"target": {"column": "y", "scale": 0.0}}, "scale must not be 0"),

@@ -107,8 +107,9 @@ def _probability_error(outputs: Array, labels: Array) -> Array:
 def _probability_torch(outputs: Any, labels: Any) -> Any:
     from torch.nn import functional as F
 
-    flat = outputs[..., 0]
-    return F.binary_cross_entropy(flat, labels.to(flat.dtype), reduction="none")
+    # outputs of another model are no probabilities, at which torch stops
+    args = outputs[..., 0].clamp(0, 1), labels.to(outputs.dtype)
+    return F.binary_cross_entropy(*args, reduction="none")
 
 
 def _huber(outputs: Array, labels: Array) -> Array:
@@ -122,17 +123,13 @@ def _huber_torch(outputs: Any, labels: Any) -> Any:
     return F.huber_loss(outputs[..., 0], labels.to(outputs.dtype), reduction="none")
 
 
-def _numbers(labels: Array) -> Array:
-    return labels[..., None]
-
-
 LOSSES: dict[str, Loss] = {
     loss.name: loss
     for loss in (
         Loss(
             "squared_error",
             lambda outputs, labels: (outputs[..., 0] - labels) ** 2,
-            lambda outputs, labels: np.asarray(2 * (outputs - _numbers(labels))),
+            lambda outputs, labels: np.asarray(2 * (outputs - labels[..., None])),
             lambda outputs, labels: (outputs[..., 0] - labels) ** 2,
             least_squares=True,
         ),
@@ -155,13 +152,13 @@ LOSSES: dict[str, Loss] = {
         Loss(
             "huber",
             _huber,
-            lambda outputs, labels: np.clip(outputs - _numbers(labels), -1, 1),
+            lambda outputs, labels: np.clip(outputs - labels[..., None], -1, 1),
             _huber_torch,
         ),
         Loss(
             "poisson",
             lambda outputs, labels: np.exp(outputs[..., 0]) - labels * outputs[..., 0],
-            lambda outputs, labels: np.exp(outputs) - _numbers(labels),
+            lambda outputs, labels: np.exp(outputs) - labels[..., None],
             lambda outputs, labels: outputs[..., 0].exp() - labels * outputs[..., 0],
         ),
     )

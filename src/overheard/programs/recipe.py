@@ -378,8 +378,10 @@ class Recipe(LocalUpdate):
             raise ValueError("steps counts mini-batches instead of epochs: it needs a batch_size")
         if self.drop_last and self.batch_size is None:
             raise ValueError("drop_last leaves out a last batch that is smaller: set batch_size")
-        if self.loss == "squared_error" and self.model.outputs != 1:
-            raise ValueError("squared error needs a model with one output")
+        from overheard.programs.losses import loss_named
+
+        if loss_named(self.loss).single and self.model.outputs != 1:
+            raise ValueError(f"{self.loss} needs a model with one output")
         return self
 
     def columns(self) -> tuple[str, ...]:
