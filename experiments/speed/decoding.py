@@ -114,11 +114,11 @@ def _algebra(sizes: Sizes, folder: Path) -> Job:
 
 
 LINES = (
-    # One search is a hundred passes through the network, forwards and backwards twice; a solve
-    # cannot do without two passes, the records' Gram matrix and a factor of it, in float64. What is
-    # possible is these alone. Ours does these, encodes the records and holds the answer against
-    # every number observed. It is one solve where the papers try several rounds, temperatures and
-    # starts.
+    # One search is a hundred passes through the network, forwards and backwards twice. A solve of
+    # all equations cannot do without two passes, the records' Gram matrix and a factor of it, in
+    # float64: what is possible is these alone. Ours encodes the records, makes both from a part of
+    # the equations in float32, and holds the answer against every number observed, in float64. It
+    # is one solve where the papers try several rounds, temperatures and starts.
     Comparison(
         "attribute-decoding",
         "a two-valued attribute of 1000 records, MLP 446-128-30, one full-batch float32 round",

@@ -124,7 +124,7 @@ class Rung:
 
 
 BRIEF = ("half", "schema")
-"""What an audit asks by itself, where it takes seconds."""
+"""What an audit asks by itself, of the secret of which most was learned, where it takes seconds."""
 RUNGS = (
     Rung("colleague"),
     Rung("half", records=0.5),
@@ -210,7 +210,8 @@ def by_knowledge(
     about = [f for f in record.findings if f.question == PartialDecode.question]
     best: Iterable[Finding] = best_of(f for f in about if f.attack in record.listening).values()
     if asked.options.ladder == "brief":
-        best = [f for f in _strongest(record) if f.question == PartialDecode.question]
+        one = strongest(f for f in _strongest(record) if f.question == PartialDecode.question)
+        best = [one] if one else []
     behind, parts = {s.finding.key: s for s in scored}, []
     for top in best:
         name, key = f"{top.attribute} of {top.client}, by what is known", top.key[1:]

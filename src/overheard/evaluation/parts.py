@@ -43,8 +43,9 @@ class AuditOptions:
     ``rounds``: ask also what the first rounds alone would have shown; ``ladder``: and what
     adversaries learn who know less and less of the clients (`evaluation.ladder`), of whose columns
     ``demographics`` are in registers (none named: those that are called so). "brief" asks two
-    rungs, of the client where most was learned, if it has no more than ``brief_records``: what a
-    rung without columns takes grows with their third power, to minutes beyond a hundred.
+    rungs, of the secret and client where most was learned, if it has no more than
+    ``brief_records``: what a rung without columns takes grows with their third power, to minutes
+    beyond a hundred.
 
     ``workers``: by how many processes, as in `overheard.workers`; attacks that are defined in a
     notebook need one.
