@@ -137,7 +137,7 @@ def demo_table(audits: Sequence[Audit] = ()) -> str:
         guesses = [words_of.percent(v or 0.0, 1) for v in (best[0].majority, best[0].imputation)]
         got = [words_of.interval(b.value, b.low, b.high, 1) for b in best]
         known = [b.calibration for b in best]
-        sure = [f"{c.certain:,} of {b.n:,}" if c else "" for b, c in zip(best, known, strict=True)]
+        sure = [f"{c.known:,} of {b.n:,}" if c else "" for b, c in zip(best, known, strict=True)]
         rows.append((secret, *guesses, got[0], sure[0], got[1], sure[1]))
     rounds = [a.run.rounds for a in audits]
     heads = [

@@ -26,19 +26,17 @@ def init(
         Path | None,
         Option(help="Table of the clients' records: how they trained is then found by replay."),
     ] = None,
-    client: Annotated[str, Option(help="Its column that says whose record it is.")] = "client",
-    target: Annotated[str, Option(help="Its column that the model predicts.")] = "label",
-    secret: Annotated[list[str], Option(help="Its column to ask about (repeat).")] = [],
+    client: Annotated[str, Option(help="Column that says whose record it is.")] = "client",
+    target: Annotated[str, Option(help="Column that the model predicts.")] = "label",
+    secret: Annotated[list[str], Option(help="Column to ask about (repeat).")] = [],
     label: Annotated[bool, Option("--label", help="Ask about the labels, too.")] = False,
-    drop: Annotated[
-        list[str], Option(help="Its column that is no input of the model (repeat).")
-    ] = [],
+    drop: Annotated[list[str], Option(help="Column that is no input of the model (repeat).")] = [],
     model: Annotated[
         str,
         Option(help='"package.module:function" of a torch module that is more than dense layers.'),
     ] = "",
     minutes: Annotated[
-        float, Option(min=0, help="Of processor time, after which nothing new is tried.")
+        float, Option(min=0, help="Minutes of processor time, then nothing new is tried.")
     ] = 10,
     trust_code: TrustCode = False,
 ) -> None:

@@ -49,8 +49,8 @@ def import_checkpoints(
     """Make a recording of a folder of checkpoints.
 
     Without a pattern: sent = "round_{round}/global.safetensors", returned =
-    "round_{round}/{client}.safetensors". It may also say sent_is = "after", if the global file is
-    what the round ended in, payload and [weights].
+    "round_{round}/{client}.safetensors". A pattern may also set sent_is = "after" (the global file
+    is the round's result), payload and [weights].
     """
     from overheard.recorders.folder import import_folder, read_pattern
 
@@ -91,7 +91,7 @@ def share(
 ) -> None:
     """Write what may be handed on of a recording: one target, one threat model, no truth, no seed.
 
-    A recording without `truth/` is not that: each target's public records hold the other secrets.
+    Deleting `truth/` is not enough: each target's public records hold the other secrets.
     What the messages themselves give away stays in them.
     """
     who = overheard.threat_named(threat, grant)

@@ -55,8 +55,8 @@ def compare(
         bool, Option("--anyway", help="Compare although data, clients or threat differ.")
     ] = False,
 ) -> None:
-    """Show two audits side by side; exit 1 if leakage rose or what learned most before did not run
-    now, 2 if they cannot be compared.
+    """Show two audits side by side; exit 1 if leakage rose or the strongest attack before gave no
+    reliable answer now, 2 if they cannot be compared.
 
     A rise counts when the interval of the difference excludes zero.
     """

@@ -20,7 +20,7 @@ SETTINGS = "frontier.html"
 def sweep(
     config: Annotated[
         Path,
-        Argument(help="TOML file of a sweep or a federation, or a recording: then a usual grid."),
+        Argument(help="TOML file of a sweep; or a federation's file or a recording (usual grid)."),
     ],
     out: Annotated[Path, Option(help="Folder of the results; an unfinished one goes on.")],
     workers: Workers = "",
