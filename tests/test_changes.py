@@ -42,7 +42,7 @@ class Halved(Defence):
 LOSS = """        Loss(
             "log_cosh",
             lambda outputs, labels: np.log(np.cosh(outputs[..., 0] - labels)),
-            lambda outputs, labels: np.tanh(outputs - _numbers(labels)),
+            lambda outputs, labels: np.tanh(outputs - labels[..., None]),
             lambda outputs, labels: (outputs[..., 0] - labels).cosh().log(),
         ),
     )
