@@ -170,7 +170,7 @@ def test_the_command_says_what_it_measured_and_exits_by_it(tmp_path: Path) -> No
     known = CliRunner().invoke(app, ["preflight", str(file)])
     assert known.exit_code == 0, known.output
     assert "ok: a simulated client of this recipe" in known.output
-    assert "not a guarantee" in known.output
+    assert "no guarantee" in known.output
 
 
 # --- real updates, from files that may hold anything
