@@ -73,7 +73,7 @@ def test_page_one_holds_at_every_size(visit: Any, pages: Any, clients: int) -> N
 def test_a_link_into_the_annex_unfolds_it(visit: Callable[..., Any], pages: Any) -> None:
     page = visit(file=pages[100]).page
     page.locator("#annex a[href='#helps']").click()
-    page.locator("#helps p").first.wait_for(state="visible")  # the page is told of it a moment later
+    page.locator("#helps p").first.wait_for(state="visible")  # a moment later
     assert not page.locator("#exposed table").first.is_visible()
 
 
