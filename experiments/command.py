@@ -57,7 +57,7 @@ def run(
         _check(wanted, out, hours or 1 / 3)
         return
     cells = runner.todo(wanted, out, quick, seeds)
-    command = shlex.join(["python", "-m", "experiments", *sys.argv[1:]])
+    command = "python -m experiments " + shlex.join(sys.argv[1:]).replace(f" --out {out}", "")
     failures: dict[str, str] = {}
     measured, spent, total = 0, 0.0, sum(each.cost for _, each in cells)
     with terminal.steps("seconds of work:") as show:
