@@ -62,7 +62,7 @@ def test_who_is_who_is_found(bare: Any) -> None:
     table.write_text(text)
     found = bare.done("init", "bare", *GIVEN)
     assert tomllib.loads((bare.path / "bare" / "audit.toml").read_text())["clients"] == names
-    assert "are what their records lead to" in found.stdout
+    assert "Replay check passed: it reproduces the messages of" in found.stdout
 
 
 def test_what_nothing_explains_is_reported(bare: Any) -> None:

@@ -108,7 +108,7 @@ def remarks(found: Outcome) -> list[str]:
         how = "found by replay, too" if found.explained else "guessed, as nothing fits"
         lines.append(f"Who is who was {how}: see [clients].")
     if found.explained:
-        lines.append(f"The messages of {len(checked)} clients are what their records lead to so.")
+        lines.append(f"Replay check passed: it reproduces the messages of {len(checked)} clients.")
     elif found.unfit:
         lines.append(
             f"NONE FITS: of the recipes tried this one comes closest and leaves {best.residual:.2g}"
