@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from overheard.data import source
 from overheard.data.dataset import OF_FILES, Data, Dataset, domain_of
 from overheard.errors import FixConfig, FixData
-from overheard.federation.defences.contract import Chain, chain
+from overheard.federation.defences.contract import Chain, applied, chain
 from overheard.federation.federation import Federation, NetworkSettings
 from overheard.federation.reading import checked
 from overheard.federation.secrets import (
-    Pool,
     Properties,
     columns_of,
     domains,
@@ -60,14 +59,12 @@ from overheard.transcript.knowledge import (
     TargetRecord,
 )
 from overheard.transcript.messages import check_client
-from overheard.transcript.store import MEMBER_COLUMN, POSITIVE_COLUMN, SideWriter
+from overheard.transcript.store import MEMBER_COLUMN, SideWriter
 from overheard.transcript.target import LABEL, attribute, client_property, membership
 
 Network = Dense | LeNet | Module
 Architect = Callable[[Encoding, int], Network]
 """Makes the network of so many outputs."""
-Pools = tuple[str, Mapping[str, Pool]]
-"""An attribute that is unknown of the candidates, and each client's pool of them."""
 
 
 @dataclass(frozen=True)
@@ -385,49 +382,46 @@ def write_knowledge(writer: SideWriter, plan: Plan) -> None:
     """Write truth and, for every target of the audit, the side knowledge that leaves it out."""
     if plan.clients:
         writer.truth(plan.clients)
-    program = plan.program
-    write(writer, ClientProgram(program))
+    write(writer, ClientProgram(plan.program))
     if (how := plan.config.training.shuffle) is not None:
         order = BatchOrder((how.seed,), (how.convention,))
         write(writer, dict.fromkeys(plan.clients, order))
-    pools = tuple(_pools(plan))
-    for world in _disclosures(plan, pools):
+    for world, answers in _disclosures(plan):
         for kind in kinds().values():
             if (piece := kind.disclosed(world)) is not None:
                 write(writer, piece, world.target.key)
-    for column, among in pools:
-        answers = {c: _members(pool, column) for c, pool in among.items()}
-        writer.truth(answers, "Membership", membership(column).key)
-    asked = plan.properties
-    for secret in asked.secrets if asked else ():
-        if asked and secret.positives is not None:
-            flags = {c: np.array([float(c in secret.positives)]) for c in asked.clients}
-            table = {c: Records({POSITIVE_COLUMN: flag}) for c, flag in flags.items()}
-            writer.truth(table, "Property", client_property(secret.column).key)
+        if answers:
+            writer.truth(answers, world.target.asked.truth, world.target.key)
+    if claims := chain(*plan.config.defence).claims:
+        write(writer, applied(claims))
 
 
-def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
-    """What can be disclosed to whoever asks each target of the plan."""
+def _disclosures(plan: Plan) -> Iterator[tuple[Disclosure, Mapping[str, Records]]]:
+    """What can be disclosed to whoever asks each target of the plan; and, for evaluation only, the
+    answers that are not in the clients' records."""
     label, coverage = plan.program.target.column, plan.config.audit.coverage
     base = Disclosure(LABEL, plan.program, plan.clients, plan.dataset.records)
     known = {c: r.take(np.arange(known_count(len(r), coverage))) for c, r in plan.clients.items()}
     for domain in plan.attributes.values():
         _check_encoded(plan, domain)
-        yield replace(
-            base,
-            target=attribute(*domain.columns),
-            known=known,
-            hidden=frozenset(domain.columns),
-            given=(domain, *_auxiliary(plan.auxiliary, label)),
-        )
-    for column, among in pools:
-        candidates = {
-            c: CandidatePool.split(p.records.without(column), label) for c, p in among.items()
-        }
-        given = (candidates, plan.attributes[column]) if column else (candidates,)
-        yield replace(base, target=membership(column), given=given)
+        target, hidden = attribute(*domain.columns), frozenset(domain.columns)
+        given = (domain, *_auxiliary(plan.auxiliary, label))
+        yield replace(base, target=target, known=known, hidden=hidden, given=given), {}
+    if (others := plan.outsiders) is not None:
+        pools = {c: pool_of(r, others, c, plan.config.seed) for c, r in plan.clients.items()}
+        alone = [c for c, d in plan.attributes.items() if not d.parts and c != label]
+        for column in alone or [""]:
+            unknown = (column,) * bool(column)
+            candidates = {
+                c: CandidatePool.split(pool.without(MEMBER_COLUMN, *unknown), label)
+                for c, pool in pools.items()
+            }
+            given = (candidates, *(plan.attributes[name] for name in unknown))
+            answers = {c: pool.only((MEMBER_COLUMN, *unknown)) for c, pool in pools.items()}
+            yield replace(base, target=membership(column), given=given), answers
     if plan.label is not None:
-        yield replace(base, known=plan.clients, hidden=frozenset({label}), given=plan.label)
+        hidden = frozenset({label})
+        yield replace(base, known=plan.clients, hidden=hidden, given=plan.label), {}
     if (sought := plan.properties) is not None:
         common = (*_auxiliary(sought.auxiliary, label), ShardSize(sought.shard))
         for secret in sought.secrets:
@@ -435,28 +429,12 @@ def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
                 looked_for: Piece = TargetRecord.split(secret.record, label)
             else:
                 looked_for = SuspectedBehaviour(secret.behaviour)
-            yield replace(base, target=client_property(secret.column), given=(*common, looked_for))
+            target, given = client_property(secret.column), (*common, looked_for)
+            yield replace(base, target=target, given=given), sought.holders(secret)
 
 
 def _auxiliary(records: Records | None, label: str) -> tuple[Piece, ...]:
     return () if records is None else (AuxiliaryData.split(records, label),)
-
-
-def _pools(plan: Plan) -> Iterator[Pools]:
-    """Each client's pool of candidates, for every attribute that is unknown of them."""
-    if plan.outsiders is None:
-        return
-    seed, others = plan.config.seed, plan.outsiders
-    pools = {c: pool_of(r, others, c, seed) for c, r in plan.clients.items()}
-    known = {plan.program.target.column}  # of candidates
-    for column in [c for c, d in plan.attributes.items() if not d.parts and c not in known] or [""]:
-        yield column, pools
-
-
-def _members(pool: Pool, column: str) -> Records:
-    """For evaluation: who in a pool is the client's, and what was unknown of them."""
-    unknown = {column: pool.records[column]} if column else {}
-    return Records({MEMBER_COLUMN: pool.member.astype(np.float64)} | unknown)
 
 
 def _check_encoded(plan: Plan, domain: AttributeDomain) -> None:
