@@ -125,6 +125,12 @@ def plan(
                 f"training.isolate names {config.training.isolate!r}; the clients are "
                 f"{', '.join(clients)}"
             )
+    listed = {block.column for block in program.encoding.blocks if isinstance(block, OneHot)}
+    if binned := [c for c in listed if c in attributes and attributes[c].spread]:
+        raise FixConfig(
+            f"attribute {binned[0]!r} is cut into bins, but the encoding lists its values one by "
+            "one; give it as one scaled number, or leave audit.bins out if it has few values"
+        )
     return Plan(config, dataset, program, clients, attributes, label, others, auxiliary, properties)
 
 
@@ -378,7 +384,6 @@ def _disclosures(plan: Plan) -> Iterator[tuple[Disclosure, Mapping[str, Records]
     counts = {c: secrets.known_count(len(r), share) for c, r in plan.clients.items()}
     known = {c: r.take(np.arange(counts[c])) for c, r in plan.clients.items()}
     for domain in plan.attributes.values():
-        _check_encoded(plan, domain)
         target, hidden = attribute(*domain.columns), frozenset(domain.columns)
         given = (domain, *_auxiliary(plan.auxiliary, label))
         yield replace(base, target=target, known=known, hidden=hidden, given=given), {}
@@ -410,12 +415,3 @@ def _disclosures(plan: Plan) -> Iterator[tuple[Disclosure, Mapping[str, Records]
 
 def _auxiliary(records: Records | None, label: str) -> tuple[Piece, ...]:
     return () if records is None else (knowledge.AuxiliaryData.split(records, label),)
-
-
-def _check_encoded(plan: Plan, domain: knowledge.AttributeDomain) -> None:
-    listed = [block.column for block in plan.program.encoding.blocks if isinstance(block, OneHot)]
-    if domain.spread and domain.column in listed:
-        raise FixConfig(
-            f"attribute {domain.column!r} is cut into bins, but the encoding lists its values one "
-            "by one; give it as one scaled number, or leave audit.bins out if it has few values"
-        )

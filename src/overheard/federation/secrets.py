@@ -187,13 +187,21 @@ def known_first(clients: dict[str, Records], coverage: float, seed: int) -> dict
 class PropertySecret:
     """The clients that have one property, if it is known who they are.
 
-    ``record``: for membership, the one that they hold; ``behaviour``: else, what they do.
+    ``behaviour``: what they do in place of training; else they hold ``record``, the ``number``-th
+    that is asked about.
     """
 
-    column: str
     positives: tuple[str, ...] | None
-    record: Records | None = None
     behaviour: str = ""
+    record: Records | None = None
+    number: int = 0
+
+    @property
+    def column(self) -> str:
+        """What a target calls the property."""
+        if self.behaviour:
+            return "free-rider" if self.behaviour == "free-rider" else "poisoning"
+        return f"membership-{self.number + 1}" if self.number else "membership"
 
 
 @dataclass(frozen=True)
@@ -258,27 +266,15 @@ def settle(
         draw = stream(seed, "positives", number).permutation(len(names))
         positives = tuple(sorted(names[k] for k in draw[:count]))
         if asked.kind != "membership":
-            secrets.append(misbehaving(asked.kind, positives))
+            secrets.append(PropertySecret(positives, asked.kind))
             continue
         record = outside.take(rows[number : number + 1])
         for name in positives:
             clients = {**clients, name: _with(clients[name], number, record)}
-        secrets.append(holding(record, number, positives))
+        secrets.append(PropertySecret(positives, record=record, number=number))
     taken = asked.targets if asked.kind == "membership" else 0
     auxiliary = outside.take(np.sort(rows[taken:]))
     return Properties(tuple(names), tuple(secrets), auxiliary, shard), clients
-
-
-def misbehaving(behaviour: str, positives: tuple[str, ...] | None) -> PropertySecret:
-    """The property of doing something else than training."""
-    column = "free-rider" if behaviour == "free-rider" else "poisoning"
-    return PropertySecret(column, positives, behaviour=behaviour)
-
-
-def holding(record: Records, number: int, positives: tuple[str, ...] | None) -> PropertySecret:
-    """The property of holding a target record, the ``number``-th that is asked about."""
-    column = "membership" if number == 0 else f"membership-{number + 1}"
-    return PropertySecret(column, positives, record)
 
 
 def _with(records: Records, row: int, record: Records) -> Records:

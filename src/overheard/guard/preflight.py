@@ -31,15 +31,7 @@ from overheard.foreign.files import opened
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short
 from overheard.guard.dry_run import Arrays, Round, recorded, simulated
-from overheard.guard.exposure import (
-    USUAL,
-    Answer,
-    Exposure,
-    Limits,
-    answer_of,
-    worst_draw,
-    worst_of,
-)
+from overheard.guard.exposure import Answer, Exposure, Limits, answer_of, worst_draw, worst_of
 from overheard.programs.recipe import Recipe
 from overheard.questions.question import grouped, question_named
 from overheard.recorders.folder import read_arrays
@@ -55,9 +47,6 @@ class Search:
     epochs: tuple[int, ...] = (2, 5, 10)
     batches: tuple[int, ...] = (64, 32, 8)
     draws: int = 4
-
-
-SEARCH = Search()
 
 
 @dataclass(frozen=True)
@@ -116,12 +105,12 @@ class Preflight:
 def preflight(  # noqa: PLR0913  # a command with its options
     config: Federation,
     client: str = "",
-    limits: Limits = USUAL,
+    limits: Limits = Limits(),
     rounds: int | None = None,
     targets: Sequence[str] = (),
     changes: bool = True,
     progress: Progress = silent,
-    search: Search = SEARCH,
+    search: Search = Search(),
 ) -> Preflight:
     """Audit a client's own updates, and look for what would bring them below the limits.
 
@@ -154,7 +143,7 @@ def preflight_updates(
     config: Federation,
     updates: Sequence[Path],
     client: str = "",
-    limits: Limits = USUAL,
+    limits: Limits = Limits(),
     rounds: int | None = None,
     targets: Sequence[str] = (),
 ) -> Preflight:
