@@ -160,7 +160,7 @@ def prop1(one: Cell) -> Values:
         mine = {**columns, "s": s, "y": labels, "at": np.zeros(2 * half)}
         rest = {**other, "s": secret, "y": rng.normal(size=2 * half), "at": np.ones(2 * half)}
         table = Records({n: np.concatenate([mine[n], rest[n]]) for n in mine})
-        dataset = Dataset("proposition 1", table, "at", "y", "regression", ("s",), "made", "none")
+        dataset = Dataset("proposition 1", table, "at", "y", "regression", ("s",), "made")
         training = {"rounds": 30, "learning_rate": 0.1, "precision": "float64"}
         with recorded(federation(one.seed, "file", "linear", training), dataset) as recording:
             guess = attack(one.method, linear=True)

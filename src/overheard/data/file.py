@@ -69,7 +69,6 @@ def load(how: Data, sensitive: tuple[str, ...] = ()) -> Dataset:
         task=how.task or ("classification" if text_target else "regression"),
         sensitive=sensitive,
         origin=origin,
-        licence="the user's own",
     )
 
 

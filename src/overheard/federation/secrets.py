@@ -19,6 +19,7 @@ from overheard.federation.federation import Attribute, SoughtProperty
 from overheard.programs.records import Encoding, Records, alike, encode, positions
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AttributeDomain
+from overheard.transcript.store import MEMBER_COLUMN, POSITIVE_COLUMN
 
 
 def columns_of(secrets: Iterable[Attribute]) -> tuple[str, ...]:
@@ -93,14 +94,6 @@ def refuse_function_of_public(
         )
 
 
-@dataclass(frozen=True)
-class Pool:
-    """Candidate records in random order; ``member``: which are the client's."""
-
-    records: Records
-    member: NDArray[np.bool_]
-
-
 def outsiders_of(
     dataset: Dataset, sensitive: Iterable[str], count: int, seed: int
 ) -> tuple[Records | None, Dataset]:
@@ -152,8 +145,8 @@ def _single(records: Records, sensitive: Iterable[str]) -> NDArray[np.bool_]:
     return single
 
 
-def pool_of(members: Records, outsiders: Records, client: str, seed: int) -> Pool:
-    """The client's records and the outsiders, shuffled."""
+def pool_of(members: Records, outsiders: Records, client: str, seed: int) -> Records:
+    """The client's records and the outsiders, shuffled, with a column that says who is whose."""
     if not len(members) or not len(outsiders):
         raise FixData(
             f"client {client!r}: a pool of {len(members)} members and {len(outsiders)} non-members"
@@ -169,7 +162,8 @@ def pool_of(members: Records, outsiders: Records, client: str, seed: int) -> Poo
             "the duplicates"
         )
     order = stream(seed, "pool", client).permutation(len(everybody))
-    return Pool(everybody.take(order), np.asarray(order < len(members)))
+    member = np.asarray(order < len(members), dtype=np.float64)
+    return Records({**everybody.take(order).columns, MEMBER_COLUMN: member})
 
 
 def known_count(records: int, coverage: float) -> int:
@@ -216,6 +210,13 @@ class Properties:
     def dishonest(self) -> frozenset[str]:
         """The clients that do not do as the program says."""
         return frozenset(c for s in self.secrets if s.behaviour for c in s.positives or ())
+
+    def holders(self, secret: PropertySecret) -> dict[str, Records]:
+        """For evaluation: who has a property; nothing where that is not known."""
+        if secret.positives is None:
+            return {}
+        flags = {c: np.array([float(c in secret.positives)]) for c in self.clients}
+        return {c: Records({POSITIVE_COLUMN: flag}) for c, flag in flags.items()}
 
 
 def settle(

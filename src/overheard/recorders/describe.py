@@ -16,7 +16,6 @@ import numpy as np
 from overheard.data.dataset import Dataset, together
 from overheard.data.file import NOBODYS, read_table
 from overheard.errors import FixConfig
-from overheard.federation.defences.contract import applied, chain
 from overheard.federation.federation import Federation, NetworkSettings, SoughtProperty
 from overheard.federation.plan import Plan, load_data, plan, write_knowledge
 from overheard.federation.reading import HELD_OUT, written
@@ -77,7 +76,6 @@ def describe(
         "origin": dataset.origin,
         "clients": [names.get(c, c) for c in recording.clients],
     }
-    claims = chain(*description.defence).claims
     remarks = (*_silent(recording, names), *_own_scales(ready))
     if others := description.audit.also_fits:
         remarks = (*remarks, f"These descriptions fit as well: {'; '.join(others)}.")
@@ -86,8 +84,6 @@ def describe(
         write_knowledge(writer, ready)
         if (seed := recording.seed) is not None:
             writer.seed(seed)
-        if claims:
-            write(writer, applied(claims))
         write(writer, _clear(recording, names, remarks))
     return remarks
 
