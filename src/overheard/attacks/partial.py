@@ -152,7 +152,10 @@ def _judged(
     features: Array, messages: Array, imagine: Imagined, options: PartialOptions
 ) -> Posterior:
     """The answer, believed as far as the answers about simulated clients deserve it."""
-    prior, measured = group_means(imagine.prior, imagine.ties), from_rows(features, messages[0], 1.0)
+    prior, measured = (
+        group_means(imagine.prior, imagine.ties),
+        from_rows(features, messages[0], 1.0),
+    )
     # all messages are turned into the same directions
     rows, turned = features[:, 1:].reshape(measured.unknowns, -1), measured.differences
     totals = messages @ (rows.T @ turned / np.square(turned).sum(axis=0))

@@ -74,13 +74,13 @@ def test_all_are_compared_on_the_same_rounds(federate, distance):
 def test_a_search_that_comes_no_nearer_ends(federate):
     import torch
 
-    problem, tries = gm.matching(view_of(federate("logistic", people=20))), list[int]()
+    problem, tries = gm.matching(view_of(federate())), list[int]()
 
     def distance(matching, result, rounds):
         tries.append(1)
         return (result[0] ** 2).sum()
 
-    start = (problem.thetas.new_ones(20, 2),)
+    start = (problem.thetas.new_ones(2, 2),)
     gm.search(problem, np.array([0]), start, abs, distance, lambda x: torch.optim.SGD(x, 0.0), 5000)
     assert len(tries) == 1001
 
