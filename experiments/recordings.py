@@ -99,7 +99,7 @@ def simulated(config: Mapping[str, Any], dataset: Dataset | None, folder: Path) 
 
 def people(columns: Mapping[str, Any], classes: bool, **more: Any) -> Dataset:
     """A table of people of clients ``at`` with a label ``y`` and a secret ``s``."""
-    settings = {"name": "people", "origin": "generated", "licence": "none", **more}
+    settings = {"name": "people", "origin": "generated", **more}
     task: Any = "classification" if classes else "regression"
     records = Records(dict(columns))
     return Dataset(

@@ -39,7 +39,6 @@ def dataset(sizes: Sizes) -> Dataset:
         task="classification",
         sensitive=(SECRET,),
         origin="generated",
-        licence="none",
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overheard.data.roles import role_of
+from overheard.data.file import role_of
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import pytest
 from overheard.data import bundled
 from overheard.data import source as source_module
 from overheard.data.bundled import VICTIM, deal, digits
-from overheard.data.source import BUNDLED, Source, load
+from overheard.data.source import Source, load
 from overheard.errors import FixConfig
 
 
@@ -75,7 +75,6 @@ def test_digits_are_images_without_any_file() -> None:
     one = made.records["image"][0].reshape(16, 16)
     assert np.array_equal(one[::2, ::2], one[1::2, 1::2])
     assert made.records["image"].max() == 255
-    assert made.licence == BUNDLED["digits_images"].licence
 
 
 def test_the_file_is_the_one_that_the_text_beside_it_describes() -> None:
@@ -103,7 +102,6 @@ def test_nobody_appears_twice_and_the_secrets_are_yes_or_no() -> None:
         assert set(np.unique(records[name])) == {0.0, 1.0}
     for name in bundled.PUBLIC:
         assert np.isfinite(records[name]).all()
-    assert found.licence == "public domain"
 
 
 def test_a_mean_that_fills_a_gap_is_not_counted_as_a_limitation() -> None:

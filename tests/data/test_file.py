@@ -101,7 +101,7 @@ def test_numbers_must_be_finite(column: str, bad: float) -> None:
     columns = {k: np.array(COLUMNS[k], dtype=np.float64) for k in ("site", "age", "y")}
     columns[column][2] = bad
     with pytest.raises(FixData, match=rf"column '{column}' .*infinite value \(row 2\); impute"):
-        Dataset("d", Records(columns), "site", "y", "regression", (), "here", "none")
+        Dataset("d", Records(columns), "site", "y", "regression", (), "here")
 
 
 def test_domains_are_small_and_vary() -> None:

@@ -32,9 +32,7 @@ def wages(rows: int = 6000, seed: int = 0) -> Dataset:
         "female": female,
         "earnings": np.maximum(wage + rng.gamma(2.0, 0.7, rows) - 0.5, 0.3),
     }
-    return Dataset(
-        "wages", Records(table), "region", "earnings", "regression", (), "generated", "none"
-    )
+    return Dataset("wages", Records(table), "region", "earnings", "regression", (), "generated")
 
 
 @pytest.fixture(scope="module")

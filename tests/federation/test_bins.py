@@ -28,7 +28,7 @@ def people() -> Dataset:
     text = np.array(["a", "b", "c", "d", "e"])[rng.integers(0, 5, 600)]
     rest = {"text": text, "x": rng.normal(size=600), "y": rng.normal(size=600)}
     records = Records({**columns, **rest, "at": np.arange(600) % 3})
-    return Dataset("people", records, "at", "y", "regression", (), "generated", "none")
+    return Dataset("people", records, "at", "y", "regression", (), "generated")
 
 
 def planned(*attributes: str, **audit: int) -> Plan:

@@ -23,7 +23,7 @@ from overheard.transcript.view import observe
 
 
 def table(columns: dict[str, np.ndarray], sensitive: tuple[str, ...] = ("s",)) -> Dataset:
-    return Dataset("t", Records(columns), "at", "y", "regression", sensitive, "", "")
+    return Dataset("t", Records(columns), "at", "y", "regression", sensitive, "")
 
 
 def content(**data: object) -> dict[str, Any]:

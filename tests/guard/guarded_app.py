@@ -23,7 +23,7 @@ from overheard.federation.federation import Federation, parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards
 from overheard.flower import Guarding, guard_mod, record
-from overheard.guard.exposure import USUAL, Exposure
+from overheard.guard.exposure import Exposure, Limits
 from overheard.programs.networks import initial
 from overheard.programs.recipe import named
 from overheard.programs.training import local_training
@@ -56,7 +56,7 @@ def client_app(out: Path, settled: Plan) -> ClientApp:
             (out / f"guard-{number}.json").write_text(json.dumps(asdict(found)))
 
         how = Guarding(seed=number, **GUARDS[number])
-        guard = guard_mod(Federation.model_validate(APP), SITES[number], USUAL, how, tell)
+        guard = guard_mod(Federation.model_validate(APP), SITES[number], Limits(), how, tell)
         return guard(message, context, call_next)
 
     app = ClientApp(mods=[guarded])

@@ -73,7 +73,6 @@ def generated_people(
         task="classification" if classify else "regression",
         sensitive=("s",),
         origin="generated",
-        licence="none",
     )
 
 

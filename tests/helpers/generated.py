@@ -33,7 +33,6 @@ def visits(people: int, columns: int = 60, classes: int = 5, seed: int = 0) -> D
         task="classification",
         sensitive=("v0",),
         origin="generated",
-        licence="none",
     )
 
 
@@ -55,7 +54,7 @@ def tumours(
         "y": label[rows].astype(np.float64),
         "at": np.array(["a"] * people),
     }
-    about = {"task": "classification", "sensitive": ("v0",), "licence": "none"}
+    about = {"task": "classification", "sensitive": ("v0",)}
     return Dataset("tumours", Records(columns), "at", "y", origin="scikit-learn", **about)  # type: ignore[arg-type]
 
 

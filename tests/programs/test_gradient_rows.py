@@ -69,6 +69,8 @@ def test_products_sums_and_clipping_are_those_of_the_gradients_written_out(
     np.testing.assert_allclose(rows.times(v), whole @ v, atol=1e-10)
     np.testing.assert_allclose(rows.transposed(w), whole.T @ w, atol=1e-10)
     np.testing.assert_allclose(rows.squares(), (whole**2).sum(axis=0), atol=1e-10)
+    groups = rng.integers(n, size=(5, 3))
+    np.testing.assert_allclose(rows.sums(groups, 2), whole[groups].sum(axis=1), atol=1e-10)
     scaled = rows.scaled(w[:, 0])
     np.testing.assert_allclose(scaled.total(), w[:, 0] @ whole, atol=1e-10)
     both = np.vstack([whole, whole * w[:, :1]])

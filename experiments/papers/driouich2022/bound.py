@@ -100,7 +100,7 @@ def made(ratio: float, share: float, seed: int) -> Dataset:
     labels = public @ effects + secret + np.sqrt(ratio) * rng.normal(size=2 * people)
     table = {f"x{j}": public[:, j] for j in range(3)} | {"s": secret, "y": labels}
     table["at"] = np.repeat([0.0, 1.0], people)
-    return Dataset("proposition 3", Records(table), "at", "y", "regression", ("s",), "made", "none")
+    return Dataset("proposition 3", Records(table), "at", "y", "regression", ("s",), "made")
 
 
 def table4(one: Cell) -> Values:

@@ -189,7 +189,7 @@ def joined(clients: dict[str, Records]) -> Dataset:
     names = next(iter(clients.values())).columns
     table = {n: np.concatenate([r[n] for r in clients.values()]) for n in names}
     table["at"] = np.repeat([float(c) for c in clients], [len(r) for r in clients.values()])
-    return Dataset("observation 7", Records(table), "at", "y", "regression", (), "made", "none")
+    return Dataset("observation 7", Records(table), "at", "y", "regression", (), "made")
 
 
 LABEL_METHODS = ("local model", "last returned", "linear_decode", "local model, nearer of 0 and 1")

@@ -152,9 +152,17 @@ def _judged(
     features: Array, messages: Array, imagine: Imagined, options: PartialOptions
 ) -> Posterior:
     """The answer, believed as far as the answers about simulated clients deserve it."""
-    prior = group_means(imagine.prior, imagine.ties)
+    prior, measured = (
+        group_means(imagine.prior, imagine.ties),
+        from_rows(features, messages[0], 1.0),
+    )
+    # all messages are turned into the same directions
+    rows, turned = features[:, 1:].reshape(measured.unknowns, -1), measured.differences
+    totals = messages @ (rows.T @ turned / np.square(turned).sum(axis=0))
+    outside = np.square(messages).sum(axis=1) - np.square(totals).sum(axis=1)
     mine, *simulated = (
-        decode(from_rows(features, one, 1.0), imagine.prior, options=NOISY) for one in messages
+        decode(replace(measured, total=t, residual_ss=o), imagine.prior, options=NOISY)
+        for t, o in zip(totals, outside, strict=True)
     )
     answers = [group_means(one.probabilities, imagine.ties) for one in simulated]
     worth = calibrate(answers, list(imagine.states[-options.clients :]), prior)
@@ -241,8 +249,9 @@ class Imagined:
     """What the client's known records may be and who its unknown ones may be: one list of records.
 
     inputs (N, d), labels (N,), and chances (N,) that a record of the client is this one. First are
-    completions of every value (K, T, m), exact ones where T = 1; then, from the first of ``ends``,
-    the known records as drawn D times (D, m); from the second, auxiliary records in three parts.
+    completions of every value (K, T, m); then, from the first of ``ends``, the known records as
+    drawn D times (D, m), unless they are exact and T = 1; from the second, auxiliary records in
+    three parts.
     prior: (m, K), each record's values before listening. states: (D, m), which were drawn. ties:
     (m,), numbers of records that are alike in everything that is known of them. exact: all but the
     secret is known of them. unknown: how many records are not known; noisy: as many as count so.
@@ -266,12 +275,15 @@ class Imagined:
         (known, values), (draws, _), clients = self.prior.shape, self.states.shape, len(self.chosen)
         completed, drawn, others = np.split(rows, self.ends)
         means = completed.reshape(values, -1, known, rows.shape[1]).mean(axis=1)
-        drawn = drawn.reshape(draws, known, -1)
-        expected, simulated = means[0].sum(axis=0), drawn[-clients:].sum(axis=1)
+        typical = means[self.states, np.arange(known)]
         learned = judging = rows[:0]
-        if not self.exact:
-            apart = (drawn - means[self.states, np.arange(known)]) / np.sqrt(clients)
+        if self.exact:
+            drawn = typical
+        else:
+            drawn = drawn.reshape(draws, known, -1)
+            apart = (drawn - typical) / np.sqrt(clients)
             learned, judging = apart.reshape(3, -1, rows.shape[1])[:2]
+        expected, simulated = means[0].sum(axis=0), drawn[-clients:].sum(axis=1)
         if self.noisy:
             # without auxiliary records the unknown are like the known ones
             first = drawn[0]
@@ -302,7 +314,6 @@ def imagined(
     if exact:
         inputs = encode_each(recipe.encoding, records, domain.settings)[:, None]
         numbers = np.broadcast_to(recipe.target.encode_values(labels), inputs.shape[:3])
-        which = np.zeros((len(states), 1), dtype=np.intp)
     elif auxiliary is None:
         raise GrantKnowledge(
             "of the records something is not known; what it may be is taken from auxiliary data: "
@@ -311,8 +322,8 @@ def imagined(
     else:
         hidden |= {name: auxiliary.records[name][0] for name in lacking}
         inputs, numbers = _completed(view, records, labels, lacking, hidden, options, rng)
-        which = np.arange(options.completions, inputs.shape[1])[:, None]
-    at, first = (states, which, np.arange(known)), slice(options.completions)
+    first, which = slice(options.completions), np.arange(options.completions, inputs.shape[1])
+    at = states[: len(which)], which[:, None], np.arange(known)
     means = prior.T[:, None] / len(inputs[0, first])
     listed: list[Any] = [
         (inputs[:, first], numbers[:, first], means),

@@ -18,7 +18,7 @@ from overheard.files import refuse_existing, write_durably
 from overheard.foreign.shown import command
 
 if TYPE_CHECKING:
-    from overheard.data.roles import Role
+    from overheard.data.file import Role
 
 SECRETS = 2
 """Columns that the written file asks about: the first with the fewest values."""
@@ -43,15 +43,14 @@ def check(
     file is tried: one client is attacked on one secret, which tells how long an audit will take.
     """
     from overheard.data.dataset import Data
-    from overheard.data.file import NO_VALUE, read_table, roles
-    from overheard.data.roles import CLIENTS, NOT_INPUTS, TARGETS, called
+    from overheard.data.file import NO_VALUE, NOT_INPUTS, called, read_table, roles
     from overheard.federation.reading import written
 
     refuse_existing(out)
     found, rows = roles(table)
     names = [role.name for role in found]
-    client = client or called([r.name for r in found if r.what in ("category", "number")], CLIENTS)
-    target = target or called([n for n in names if n != client], TARGETS)
+    client = client or called([r.name for r in found if r.what in ("category", "number")], "client")
+    target = target or called([n for n in names if n != client], "target")
     for option, name in (("client", client), ("target", target)):
         if name not in names:
             raise FixConfig(
@@ -90,7 +89,7 @@ def check(
 
 
 def _show(found: list[Role], roles: dict[str, str], asked: list[str]) -> None:
-    from overheard.data.roles import NOT_INPUTS
+    from overheard.data.file import NOT_INPUTS
     from overheard.report.words import joined
 
     rows = []

@@ -33,7 +33,6 @@ like. An image is a row of bytes.
 
 from __future__ import annotations
 
-import csv
 import gzip
 from collections.abc import Callable, Sequence
 from importlib import resources
@@ -58,26 +57,19 @@ Bytes = NDArray[np.uint8]
 
 def randhie(above_median: bool = False) -> Dataset:
     """The people; ``above_median``: predict who spends more than the median, not how much."""
-    with FILE.open("rb") as packed, gzip.open(packed, "rt", encoding="ascii") as file:
-        header, *lines = csv.reader(file)
-    cells = dict(zip(header, zip(*lines, strict=True), strict=True))
-    column = {
-        name: np.array([float(cell or "nan") for cell in cells[name]])
-        for name in ("zper", "year", "site", "meddol", *SENSITIVE, *PUBLIC)
-    }
-    order = np.lexsort((column["year"], column["zper"]))
-    _, first = np.unique(column["zper"][order], return_index=True)
-    rows = order[first]
-    rows = rows[np.isin(column["black"][rows], (0.0, 1.0))]
-    kept = {name: values[rows] for name, values in column.items()}
-    kept["physlm"] = (kept["physlm"] >= 0.5).astype(np.float64)
-    schooling = kept["educdec"]
-    kept["educdec"] = np.where(np.isnan(schooling), np.nanmean(schooling), schooling)
+    used: Any = ("zper", "year", "site", "meddol", *SENSITIVE, *PUBLIC)
+    with FILE.open("rb") as packed, gzip.open(packed) as file:
+        table = np.genfromtxt(file, delimiter=",", names=True, usecols=used)
+    table = table[np.lexsort((table["year"], table["zper"]))]
+    table = table[np.unique(table["zper"], return_index=True)[1]]
+    table = table[np.isin(table["black"], (0.0, 1.0))]
+    table["physlm"] = table["physlm"] >= 0.5
+    table["educdec"] = np.nan_to_num(table["educdec"], nan=np.nanmean(table["educdec"]))
     records = {
-        "site": np.array([f"site {int(s)}" for s in kept["site"]]),
-        **{name: kept[name] for name in (*PUBLIC, *SENSITIVE)},
+        "site": np.array([f"site {int(s)}" for s in table["site"]]),
+        **{name: table[name].copy() for name in (*PUBLIC, *SENSITIVE)},
     }
-    spent = np.log1p(kept["meddol"])
+    spent = np.log1p(table["meddol"])
     target = "high_spending" if above_median else "log_spending"
     records[target] = (spent > np.median(spent)).astype(np.float64) if above_median else spent
     return BUNDLED["randhie"].dataset(

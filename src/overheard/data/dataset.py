@@ -110,7 +110,6 @@ class Dataset:
     task: Literal["regression", "classification"]
     sensitive: tuple[str, ...]
     origin: str
-    licence: str
     outside: Records | None = None
     images: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     ordinal: frozenset[str] = frozenset()

@@ -2,7 +2,9 @@
 
 Nothing is guessed that changes the model's inputs: a column that is numbers but for a few cells
 (``?``, ``NA``, ``unknown``) is refused until the config says what these mean, and whole numbers
-that float64 cannot hold are names of clients or refused.
+that float64 cannot hold are names of clients or refused. What each column is (an id, a date, free
+text, a constant, a category, a number) is read from the cells alone: `overheard check` prints it,
+and ids and dates are refused as inputs by the same words.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -19,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.data.dataset import Data, Dataset
-from overheard.data.roles import Role, role_of
+from overheard.data.dataset import MOST_VALUES, Data, Dataset
 from overheard.errors import FixConfig, FixData
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
@@ -38,7 +41,35 @@ NO_VALUE = frozenset(["", "#N/A", "N/A", "n/a", "NA", "-NaN", "-nan", "NaN", "na
 TRUTH = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _COMMA, _POINT = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d*\.\d+")
+_DATE = re.compile(
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
+    r"|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}"
+)
+NOT_INPUTS = ("id", "date", "free text", "constant")
+"""Roles of columns that are left out unless somebody says otherwise."""
+_CALLED = {
+    "client": "client hospital site clinic centre center bank branch node silo institution org "
+    "school",
+    "target": "target label y outcome cost price score class diagnosis los",
+}
+"""Words in the names of columns, by what such a column is likely to be."""
 Column = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Role:
+    """A column: what it is, how many cells are empty, its values, and those that few have."""
+
+    name: str
+    what: str
+    gaps: int
+    values: int
+    rare: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs of a model it is."""
+        return 0 if self.what in NOT_INPUTS else self.values if self.what == "category" else 1
 
 
 def load(how: Data, sensitive: tuple[str, ...] = ()) -> Dataset:
@@ -69,7 +100,6 @@ def load(how: Data, sensitive: tuple[str, ...] = ()) -> Dataset:
         task=how.task or ("classification" if text_target else "regression"),
         sensitive=sensitive,
         origin=origin,
-        licence="the user's own",
     )
 
 
@@ -278,3 +308,32 @@ def _refuse_numbers(file: Path, name: str, texts: Column) -> None:
         f"[data] missing = {str(odd[0])!r} to leave such rows out, categories = [{name!r}] to have "
         f"it as text all the same, or drop = [{name!r}]"
     )
+
+
+def role_of(name: str, cells: Sequence[Any], numbers: bool, gaps: int = 0, few: int = 5) -> Role:
+    """The role of a column by its cells that are there; ``few``: who have a value that is rare."""
+    counts = Counter(str(cell) for cell in cells)
+    rare = sorted(value for value, count in counts.items() if count < few)
+    every = len(counts) == len(cells) > MOST_VALUES
+    if len(counts) < 2:
+        return Role(name, "constant", gaps, len(counts))
+    if numbers:
+        values = np.asarray(cells, dtype=np.float64)
+        running = every and values.max() - values.min() == len(values) - 1
+        whole = bool((values == np.round(values)).all())
+        return Role(name, "id" if running and whole else "number", gaps, len(counts))
+    if all(_DATE.fullmatch(value.strip()) for value in counts):
+        return Role(name, "date", gaps, len(counts))
+    if every:
+        spaced = sum(" " in value.strip() for value in counts)
+        return Role(name, "free text" if 2 * spaced > len(counts) else "id", gaps, len(counts))
+    if len(counts) > max(MOST_VALUES, len(cells) // 10):
+        return Role(name, "free text", gaps, len(counts))
+    return Role(name, "category", gaps, len(counts), tuple(rare))
+
+
+def called(names: Sequence[str], what: str) -> str:
+    """The first name that says that it is the client or the target; empty where none does."""
+    words = set(_CALLED[what].split())
+    split = {name: set(re.split(r"[^a-z]+", name.lower())) for name in names}
+    return next((name for name, parts in split.items() if parts & words), "")

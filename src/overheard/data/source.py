@@ -43,7 +43,7 @@ class Source:
 
     def dataset(self, records: Records, **roles: Any) -> Dataset:
         """These records of the source; ``roles``: the other fields of a `Dataset`."""
-        return Dataset(self.name, records, origin=self.origin, licence=self.licence, **roles)
+        return Dataset(self.name, records, origin=self.origin, **roles)
 
 
 Kind = TypeVar("Kind", bound=Source)

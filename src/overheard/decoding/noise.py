@@ -32,7 +32,7 @@ Array = NDArray[np.floating[Any]]
 Block = tuple[Array, Array, Array]
 """Gradients (N, b) of the imagined records and the message (b,), both divided by the standard
 deviation of a part of the noise that has every direction; and rounding's share of that (b,)."""
-_RESOLVED = 1e-10  # of the largest eigenvalue: what is below is rounding of float64 products
+_RESOLVED = 1e-10  # of all squares: what is below is rounding of float64 products
 
 
 def whitening(
@@ -85,16 +85,18 @@ def whitened(blocks: Iterable[Block], sums: Callable[[Any], Sums]) -> tuple[Any,
         n, b = len(part.differences), len(part.differences) + len(part.suppressed)
         observed = b + len(part.heldout)  # the row of the message
         messages = np.concatenate([message[None], part.clients]) - part.expected
-        made = np.concatenate([part.differences, part.suppressed, part.heldout, messages])
-        inner = inner + made[:b] @ made.T
-        rounding = rounding + (made[:b] * share) @ made[:b].T
+        own = np.concatenate([part.differences, part.suppressed])
+        other, rounded = np.concatenate([part.heldout, messages]), own * np.sqrt(share)
+        inner = inner + np.hstack([own @ own.T, own @ other.T])
+        rounding = rounding + rounded @ rounded.T
     # records that look alike are told apart by rounding of these products only
-    sizes, vectors = linalg.eigh(inner[:, :b])
-    used = sizes > _RESOLVED * sizes[-1]
-    white = vectors[:, used] / np.sqrt(sizes[used])
-    learned = inner[:, n:b].T @ white
-    white = white @ linalg.eigh(learned.T @ learned)[1]
-    judged = ((inner[:, b:observed].T @ white) ** 2).sum(axis=0)
-    noise = judged + np.einsum("br,br->r", white, rounding @ white)
-    white = white / np.sqrt(noise)
-    return inner[:, :n].T @ white, inner[:, observed:].T @ white
+    least = _RESOLVED * float(np.trace(inner))
+    factor, order, rank, _ = linalg.lapack.dpstrf(inner[:, :b], tol=least, lower=1)
+    chosen, root = order[:rank] - 1, np.tril(factor[:rank, :rank])
+    solve = partial(linalg.solve_triangular, root, lower=True, check_finite=False)
+    made, share = solve(inner[chosen]), solve(solve(rounding[np.ix_(chosen, chosen)]).T)
+    turn = linalg.eigh(made[:, n:b] @ made[:, n:b].T, driver="evd", check_finite=False)[1]
+    judged = ((made[:, b:observed].T @ turn) ** 2).sum(axis=0)
+    noise = judged + np.einsum("br,br->r", turn, share @ turn)
+    white = turn / np.sqrt(noise)
+    return made[:, :n].T @ white, made[:, observed:].T @ white

@@ -17,57 +17,25 @@ from numpy.typing import NDArray
 from overheard.data import source
 from overheard.data.dataset import OF_FILES, Data, Dataset, domain_of
 from overheard.errors import FixConfig, FixData
-from overheard.federation.defences.contract import Chain, chain
+from overheard.federation import secrets
+from overheard.federation.defences.contract import Chain, applied, chain
 from overheard.federation.federation import Federation, NetworkSettings
 from overheard.federation.reading import checked
-from overheard.federation.secrets import (
-    Pool,
-    Properties,
-    columns_of,
-    domains,
-    kept_out,
-    known_count,
-    known_first,
-    outsiders_of,
-    pool_of,
-    refuse_function_of_public,
-    settle,
-)
+from overheard.federation.secrets import Properties
 from overheard.foreign.limits import check
 from overheard.programs.program import Program, Settings, family_named
 from overheard.programs.recipe import Dense, LeNet, LocalUpdate, Module, Recipe, Target
-from overheard.programs.records import (
-    AnyBlock,
-    Codes,
-    Encoding,
-    OneHot,
-    Pixels,
-    Records,
-    Scaled,
-    Value,
-)
+from overheard.programs.records import Codes, Encoding, OneHot, Pixels, Records, Scaled, Value
 from overheard.randomness import stream
+from overheard.transcript import knowledge
 from overheard.transcript.kind import Disclosure, Piece, kinds, write
-from overheard.transcript.knowledge import (
-    AttributeDomain,
-    AuxiliaryData,
-    BatchOrder,
-    CandidatePool,
-    ClientProgram,
-    Groups,
-    ShardSize,
-    SuspectedBehaviour,
-    TargetRecord,
-)
 from overheard.transcript.messages import check_client
-from overheard.transcript.store import MEMBER_COLUMN, POSITIVE_COLUMN, SideWriter
+from overheard.transcript.store import MEMBER_COLUMN, SideWriter
 from overheard.transcript.target import LABEL, attribute, client_property, membership
 
 Network = Dense | LeNet | Module
 Architect = Callable[[Encoding, int], Network]
 """Makes the network of so many outputs."""
-Pools = tuple[str, Mapping[str, Pool]]
-"""An attribute that is unknown of the candidates, and each client's pool of them."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +51,7 @@ class Plan:
     dataset: Dataset
     program: Recipe | Program
     clients: dict[str, Records]
-    attributes: dict[str, AttributeDomain]
+    attributes: dict[str, knowledge.AttributeDomain]
     label: tuple[Piece, ...] | None = None
     outsiders: Records | None = None
     auxiliary: Records | None = None
@@ -109,8 +77,8 @@ def plan(
     check("rounds", config.training.rounds, "training.rounds", FixConfig)
     dataset = dataset or load_data(config)
     wanted = config.audit.attributes
-    secrets = dataset.sensitive if wanted is None else wanted
-    for column in columns_of(secrets):
+    asked = dataset.sensitive if wanted is None else wanted
+    for column in secrets.columns_of(asked):
         if column not in dataset.inputs():
             raise FixConfig(
                 f"attribute {column!r} is not an input; choose from {', '.join(dataset.inputs())}"
@@ -119,9 +87,9 @@ def plan(
     if config.data.held_out is not None:
         dataset = dataset.trained(config.data.held_out)
     label, trained = _label_secret(config, dataset)
-    alone = [secret for secret in secrets if isinstance(secret, str)]
-    others, trained = outsiders_of(trained, alone, config.audit.membership, config.seed)
-    clients = known_first(trained.by_client(), config.audit.coverage, config.seed)
+    alone = [secret for secret in asked if isinstance(secret, str)]
+    others, trained = secrets.outsiders_of(trained, alone, config.audit.membership, config.seed)
+    clients = secrets.known_first(trained.by_client(), config.audit.coverage, config.seed)
     check("clients", len(clients), "the data", FixConfig)
     check("participations", len(clients) * config.training.rounds, "the federation", FixConfig)
     for client in clients:
@@ -129,16 +97,19 @@ def plan(
     auxiliary, dataset = dataset.outside, dataset.population()
     properties = None
     if config.property is not None and config.training.rounds:
-        properties, clients = settle(config.property, clients, auxiliary, config.seed)
+        properties, clients = secrets.settle(config.property, clients, auxiliary, config.seed)
     if _class_asked(config, dataset):
-        secrets = (*secrets, dataset.target)
-    attributes = domains(dataset.records, secrets, config.audit.bins)
-    listed = [c for c in columns_of(secrets) if c not in attributes or not attributes[c].spread]
-    values = {c: domain_of(dataset.records, c) for c in listed}
+        asked = (*asked, dataset.target)
+    attributes = secrets.domains(dataset.records, asked, config.audit.bins)
+    values = {
+        column: domain_of(dataset.records, column)
+        for column in secrets.columns_of(asked)
+        if column not in attributes or not attributes[column].spread
+    }
     seen = _seen(chain(*config.defence), dataset, config.seed)
     usual = encoding_for(seen, values, config.data, seen.records, whole.records)
     for domain in attributes.values():
-        refuse_function_of_public(seen, usual, domain)
+        secrets.refuse_function_of_public(seen, usual, domain)
     target = _target(dataset, config.data.scale != "none")
     program: Recipe | Program
     if isinstance(config.model, Settings):
@@ -154,6 +125,12 @@ def plan(
                 f"training.isolate names {config.training.isolate!r}; the clients are "
                 f"{', '.join(clients)}"
             )
+    listed = {block.column for block in program.encoding.blocks if isinstance(block, OneHot)}
+    if binned := [c for c in listed if c in attributes and attributes[c].spread]:
+        raise FixConfig(
+            f"attribute {binned[0]!r} is cut into bins, but the encoding lists its values one by "
+            "one; give it as one scaled number, or leave audit.bins out if it has few values"
+        )
     return Plan(config, dataset, program, clients, attributes, label, others, auxiliary, properties)
 
 
@@ -288,12 +265,12 @@ def _label_secret(config: Federation, dataset: Dataset) -> tuple[tuple[Piece, ..
         raise FixConfig(f"audit.group {asked.group!r} is not an input; choose from {known}")
     groups: tuple[Piece, ...] = ()
     if asked.group:
-        groups = (Groups(asked.group, domain_of(dataset.records, asked.group)),)
+        groups = (knowledge.Groups(asked.group, domain_of(dataset.records, asked.group)),)
     if not asked.auxiliary:
         return groups, dataset
     count = asked.auxiliary
     order = stream(config.seed, "auxiliary").permutation(len(dataset.records))
-    auxiliary, kept = kept_out(dataset, order[:count], "audit.auxiliary", count)
+    auxiliary, kept = secrets.kept_out(dataset, order[:count], "audit.auxiliary", count)
     return (*_auxiliary(auxiliary, dataset.target), *groups), kept
 
 
@@ -305,8 +282,8 @@ def load_data(config: Federation) -> Dataset:
     if data.source == "file":
         if not (data.path and data.target and (data.client or nobodys)):
             raise FixConfig("data source 'file' needs path, client and target in [data]")
-        secrets = columns_of(config.audit.attributes or ())
-        options = {**options, "how": data, "sensitive": secrets}
+        sensitive = secrets.columns_of(config.audit.attributes or ())
+        options = {**options, "how": data, "sensitive": sensitive}
     elif data.source in source.sources() and (given := [k for k in OF_FILES if getattr(data, k)]):
         raise FixConfig(
             f"data.{given[0]} belongs to source = 'file'; {data.source!r} settles it by itself"
@@ -334,7 +311,7 @@ def encoding_for(
             return {}
         return dict(zip(("shift", "scale"), _spread(values), strict=True))
 
-    blocks: list[AnyBlock] = []
+    blocks: list[Pixels | Codes | OneHot | Scaled] = []
     for column in dataset.inputs():
         values, domain = dataset.records[column], attributes.get(column, ())
         if column in dataset.images:
@@ -385,84 +362,56 @@ def write_knowledge(writer: SideWriter, plan: Plan) -> None:
     """Write truth and, for every target of the audit, the side knowledge that leaves it out."""
     if plan.clients:
         writer.truth(plan.clients)
-    program = plan.program
-    write(writer, ClientProgram(program))
+    write(writer, knowledge.ClientProgram(plan.program))
     if (how := plan.config.training.shuffle) is not None:
-        order = BatchOrder((how.seed,), (how.convention,))
+        order = knowledge.BatchOrder((how.seed,), (how.convention,))
         write(writer, dict.fromkeys(plan.clients, order))
-    pools = tuple(_pools(plan))
-    for world in _disclosures(plan, pools):
+    for world, answers in _disclosures(plan):
         for kind in kinds().values():
             if (piece := kind.disclosed(world)) is not None:
                 write(writer, piece, world.target.key)
-    for column, among in pools:
-        answers = {c: _members(pool, column) for c, pool in among.items()}
-        writer.truth(answers, "Membership", membership(column).key)
-    asked = plan.properties
-    for secret in asked.secrets if asked else ():
-        if asked and secret.positives is not None:
-            flags = {c: np.array([float(c in secret.positives)]) for c in asked.clients}
-            table = {c: Records({POSITIVE_COLUMN: flag}) for c, flag in flags.items()}
-            writer.truth(table, "Property", client_property(secret.column).key)
+        if answers:
+            writer.truth(answers, world.target.asked.truth, world.target.key)
+    if claims := chain(*plan.config.defence).claims:
+        write(writer, applied(claims))
 
 
-def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
-    """What can be disclosed to whoever asks each target of the plan."""
-    label, coverage = plan.program.target.column, plan.config.audit.coverage
+def _disclosures(plan: Plan) -> Iterator[tuple[Disclosure, Mapping[str, Records]]]:
+    """What can be disclosed to whoever asks each target of the plan; and, for evaluation only, the
+    answers that are not in the clients' records."""
+    label, seed, share = plan.program.target.column, plan.config.seed, plan.config.audit.coverage
     base = Disclosure(LABEL, plan.program, plan.clients, plan.dataset.records)
-    known = {c: r.take(np.arange(known_count(len(r), coverage))) for c, r in plan.clients.items()}
+    counts = {c: secrets.known_count(len(r), share) for c, r in plan.clients.items()}
+    known = {c: r.take(np.arange(counts[c])) for c, r in plan.clients.items()}
     for domain in plan.attributes.values():
-        _check_encoded(plan, domain)
-        yield replace(
-            base,
-            target=attribute(*domain.columns),
-            known=known,
-            hidden=frozenset(domain.columns),
-            given=(domain, *_auxiliary(plan.auxiliary, label)),
-        )
-    for column, among in pools:
-        candidates = {
-            c: CandidatePool.split(p.records.without(column), label) for c, p in among.items()
-        }
-        given = (candidates, plan.attributes[column]) if column else (candidates,)
-        yield replace(base, target=membership(column), given=given)
+        target, hidden = attribute(*domain.columns), frozenset(domain.columns)
+        given = (domain, *_auxiliary(plan.auxiliary, label))
+        yield replace(base, target=target, known=known, hidden=hidden, given=given), {}
+    if (others := plan.outsiders) is not None:
+        pools = {c: secrets.pool_of(r, others, c, seed) for c, r in plan.clients.items()}
+        alone = [c for c, d in plan.attributes.items() if not d.parts and c != label]
+        for column in alone or [""]:
+            unknown = (column,) * bool(column)
+            candidates = {
+                c: knowledge.CandidatePool.split(pool.without(MEMBER_COLUMN, *unknown), label)
+                for c, pool in pools.items()
+            }
+            given = (candidates, *(plan.attributes[name] for name in unknown))
+            answers = {c: pool.only((MEMBER_COLUMN, *unknown)) for c, pool in pools.items()}
+            yield replace(base, target=membership(column), given=given), answers
     if plan.label is not None:
-        yield replace(base, known=plan.clients, hidden=frozenset({label}), given=plan.label)
+        hidden = frozenset({label})
+        yield replace(base, known=plan.clients, hidden=hidden, given=plan.label), {}
     if (sought := plan.properties) is not None:
-        common = (*_auxiliary(sought.auxiliary, label), ShardSize(sought.shard))
+        common = (*_auxiliary(sought.auxiliary, label), knowledge.ShardSize(sought.shard))
         for secret in sought.secrets:
             if secret.record is not None:
-                looked_for: Piece = TargetRecord.split(secret.record, label)
+                looked_for: Piece = knowledge.TargetRecord.split(secret.record, label)
             else:
-                looked_for = SuspectedBehaviour(secret.behaviour)
-            yield replace(base, target=client_property(secret.column), given=(*common, looked_for))
+                looked_for = knowledge.SuspectedBehaviour(secret.behaviour)
+            target, given = client_property(secret.column), (*common, looked_for)
+            yield replace(base, target=target, given=given), sought.holders(secret)
 
 
 def _auxiliary(records: Records | None, label: str) -> tuple[Piece, ...]:
-    return () if records is None else (AuxiliaryData.split(records, label),)
-
-
-def _pools(plan: Plan) -> Iterator[Pools]:
-    """Each client's pool of candidates, for every attribute that is unknown of them."""
-    if plan.outsiders is None:
-        return
-    seed, others = plan.config.seed, plan.outsiders
-    pools = {c: pool_of(r, others, c, seed) for c, r in plan.clients.items()}
-    known = {plan.program.target.column}  # of candidates
-    for column in [c for c, d in plan.attributes.items() if not d.parts and c not in known] or [""]:
-        yield column, pools
-
-
-def _members(pool: Pool, column: str) -> Records:
-    """For evaluation: who in a pool is the client's, and what was unknown of them."""
-    unknown = {column: pool.records[column]} if column else {}
-    return Records({MEMBER_COLUMN: pool.member.astype(np.float64)} | unknown)
-
-
-def _check_encoded(plan: Plan, domain: AttributeDomain) -> None:
-    listed = [block.column for block in plan.program.encoding.blocks if isinstance(block, OneHot)]
-    if domain.spread and domain.column in listed:
-        raise FixConfig(
-            f"attribute {domain.column!r} is cut into bins, but the encoding lists its values one "
-            "by one; give it as one scaled number, or leave audit.bins out if it has few values"
-        )
+    return () if records is None else (knowledge.AuxiliaryData.split(records, label),)

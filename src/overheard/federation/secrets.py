@@ -19,6 +19,7 @@ from overheard.federation.federation import Attribute, SoughtProperty
 from overheard.programs.records import Encoding, Records, alike, encode, positions
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AttributeDomain
+from overheard.transcript.store import MEMBER_COLUMN, POSITIVE_COLUMN
 
 
 def columns_of(secrets: Iterable[Attribute]) -> tuple[str, ...]:
@@ -93,14 +94,6 @@ def refuse_function_of_public(
         )
 
 
-@dataclass(frozen=True)
-class Pool:
-    """Candidate records in random order; ``member``: which are the client's."""
-
-    records: Records
-    member: NDArray[np.bool_]
-
-
 def outsiders_of(
     dataset: Dataset, sensitive: Iterable[str], count: int, seed: int
 ) -> tuple[Records | None, Dataset]:
@@ -152,8 +145,8 @@ def _single(records: Records, sensitive: Iterable[str]) -> NDArray[np.bool_]:
     return single
 
 
-def pool_of(members: Records, outsiders: Records, client: str, seed: int) -> Pool:
-    """The client's records and the outsiders, shuffled."""
+def pool_of(members: Records, outsiders: Records, client: str, seed: int) -> Records:
+    """The client's records and the outsiders, shuffled, with a column that says who is whose."""
     if not len(members) or not len(outsiders):
         raise FixData(
             f"client {client!r}: a pool of {len(members)} members and {len(outsiders)} non-members"
@@ -169,7 +162,8 @@ def pool_of(members: Records, outsiders: Records, client: str, seed: int) -> Poo
             "the duplicates"
         )
     order = stream(seed, "pool", client).permutation(len(everybody))
-    return Pool(everybody.take(order), np.asarray(order < len(members)))
+    member = np.asarray(order < len(members), dtype=np.float64)
+    return Records({**everybody.take(order).columns, MEMBER_COLUMN: member})
 
 
 def known_count(records: int, coverage: float) -> int:
@@ -193,13 +187,21 @@ def known_first(clients: dict[str, Records], coverage: float, seed: int) -> dict
 class PropertySecret:
     """The clients that have one property, if it is known who they are.
 
-    ``record``: for membership, the one that they hold; ``behaviour``: else, what they do.
+    ``behaviour``: what they do in place of training; else they hold ``record``, the ``number``-th
+    that is asked about.
     """
 
-    column: str
     positives: tuple[str, ...] | None
-    record: Records | None = None
     behaviour: str = ""
+    record: Records | None = None
+    number: int = 0
+
+    @property
+    def column(self) -> str:
+        """What a target calls the property."""
+        if self.behaviour:
+            return "free-rider" if self.behaviour == "free-rider" else "poisoning"
+        return f"membership-{self.number + 1}" if self.number else "membership"
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,13 @@ class Properties:
     def dishonest(self) -> frozenset[str]:
         """The clients that do not do as the program says."""
         return frozenset(c for s in self.secrets if s.behaviour for c in s.positives or ())
+
+    def holders(self, secret: PropertySecret) -> dict[str, Records]:
+        """For evaluation: who has a property; nothing where that is not known."""
+        if secret.positives is None:
+            return {}
+        flags = {c: np.array([float(c in secret.positives)]) for c in self.clients}
+        return {c: Records({POSITIVE_COLUMN: flag}) for c, flag in flags.items()}
 
 
 def settle(
@@ -257,27 +266,15 @@ def settle(
         draw = stream(seed, "positives", number).permutation(len(names))
         positives = tuple(sorted(names[k] for k in draw[:count]))
         if asked.kind != "membership":
-            secrets.append(misbehaving(asked.kind, positives))
+            secrets.append(PropertySecret(positives, asked.kind))
             continue
         record = outside.take(rows[number : number + 1])
         for name in positives:
             clients = {**clients, name: _with(clients[name], number, record)}
-        secrets.append(holding(record, number, positives))
+        secrets.append(PropertySecret(positives, record=record, number=number))
     taken = asked.targets if asked.kind == "membership" else 0
     auxiliary = outside.take(np.sort(rows[taken:]))
     return Properties(tuple(names), tuple(secrets), auxiliary, shard), clients
-
-
-def misbehaving(behaviour: str, positives: tuple[str, ...] | None) -> PropertySecret:
-    """The property of doing something else than training."""
-    column = "free-rider" if behaviour == "free-rider" else "poisoning"
-    return PropertySecret(column, positives, behaviour=behaviour)
-
-
-def holding(record: Records, number: int, positives: tuple[str, ...] | None) -> PropertySecret:
-    """The property of holding a target record, the ``number``-th that is asked about."""
-    column = "membership" if number == 0 else f"membership-{number + 1}"
-    return PropertySecret(column, positives, record)
 
 
 def _with(records: Records, row: int, record: Records) -> Records:

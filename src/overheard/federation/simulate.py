@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixData
 from overheard.federation.defences.accounting import budget
-from overheard.federation.defences.contract import Chain, RoundContext, applied, chain
+from overheard.federation.defences.contract import Chain, RoundContext, chain
 from overheard.federation.plan import Plan, write_knowledge
 from overheard.federation.server import aggregate, aggregate_sum
 from overheard.programs.networks import network
@@ -27,7 +27,6 @@ from overheard.programs.recipe import Recipe, named
 from overheard.programs.records import Records, encode
 from overheard.programs.training import Hooks, Shards, local_training, shards
 from overheard.randomness import stream
-from overheard.transcript.kind import write
 from overheard.transcript.messages import RELEASE, message_of, update_of
 from overheard.transcript.store import Recorder
 
@@ -66,10 +65,8 @@ def run_rounds(
     with Recorder(out, rounds.payload, about) as recorder:
         write_knowledge(recorder, plan)
         recorder.seed(seed)
-        if defence.parts:
-            write(recorder, applied(defence.claims))
-            if promised:
-                recorder.side("PrivacyBudget", promised)
+        if promised:
+            recorder.side("PrivacyBudget", promised)
         for number in range(training.rounds):
             chosen = participants(len(names), training.participation, seed, number)
             rounds.take(number, chosen, recorder)

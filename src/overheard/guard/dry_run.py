@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.evaluation.audit import audit
-from overheard.federation.defences.contract import applied, chain
 from overheard.federation.federation import Federation
 from overheard.federation.plan import Plan, load_data, write_knowledge
 from overheard.federation.simulate import simulate
@@ -28,7 +27,6 @@ from overheard.guard.exposure import Exposure, Limits, exposures
 from overheard.randomness import stream
 from overheard.recorders.describe import describe
 from overheard.recorders.recorder import Recorder
-from overheard.transcript.kind import write
 from overheard.transcript.knowledge import Messages
 from overheard.transcript.store import Recording, SideHeader, SideWriter
 from overheard.transcript.target import LOCAL_MODEL
@@ -119,6 +117,4 @@ def _alone(run: Path, ready: Plan, client: str) -> DryRun:
     header = SideHeader(messages=recording.digest, names={}, about={"clients": [client]})
     with SideWriter(folder, header) as writer:
         write_knowledge(writer, own)
-        if claims := chain(*ready.config.defence).claims:
-            write(writer, applied(claims))
     return DryRun(recording.described_in(folder), client)

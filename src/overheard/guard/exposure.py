@@ -57,9 +57,6 @@ class Limits:
                 raise FixConfig(f"the limit {name} = {value} must not be negative")
 
 
-USUAL = Limits()
-
-
 @dataclass(frozen=True)
 class Exposure:
     """What the adversary would know of one secret: of each figure the most that any attack got.

@@ -27,7 +27,7 @@ from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.federation.defences.gaussian import Gaussian
 from overheard.federation.federation import Federation, read_config
 from overheard.guard.dry_run import Arrays, Round, recorded
-from overheard.guard.exposure import USUAL, Exposure, Limits, answer_of, worst_of
+from overheard.guard.exposure import Exposure, Limits, answer_of, worst_of
 from overheard.randomness import stream
 
 REFUSED = 600
@@ -80,7 +80,7 @@ class Guarding:
 def guard_mod(
     description: str | Path | Federation,
     client: str | Callable[[Context], str],
-    limits: Limits = USUAL,
+    limits: Limits = Limits(),
     how: Guarding = Guarding(),
     tell: Callable[[Context, Exposure], None] = lambda context, result: None,
 ) -> Mod:

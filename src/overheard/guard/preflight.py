@@ -13,7 +13,6 @@ import zipfile
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -32,17 +31,9 @@ from overheard.foreign.files import opened
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short
 from overheard.guard.dry_run import Arrays, Round, recorded, simulated
-from overheard.guard.exposure import (
-    USUAL,
-    Answer,
-    Exposure,
-    Limits,
-    answer_of,
-    worst_draw,
-    worst_of,
-)
+from overheard.guard.exposure import Answer, Exposure, Limits, answer_of, worst_draw, worst_of
 from overheard.programs.recipe import Recipe
-from overheard.questions.question import question_named
+from overheard.questions.question import grouped, question_named
 from overheard.recorders.folder import read_arrays
 
 
@@ -58,12 +49,9 @@ class Search:
     draws: int = 4
 
 
-SEARCH = Search()
-
-
 @dataclass(frozen=True)
 class Change:
-    """One way to leak less, measured: what it is called, how to set it, and what is left.
+    """One way to leak less: what it is called, and, once it was measured, what is left.
 
     ``strength`` orders the changes of a kind from the smallest.
     """
@@ -71,7 +59,7 @@ class Change:
     kind: str
     strength: float
     words: str
-    exposures: tuple[Exposure, ...]
+    exposures: tuple[Exposure, ...] = ()
 
     def answer(self, limits: Limits) -> Answer:
         return answer_of(self.exposures, limits)
@@ -117,12 +105,12 @@ class Preflight:
 def preflight(  # noqa: PLR0913  # a command with its options
     config: Federation,
     client: str = "",
-    limits: Limits = USUAL,
+    limits: Limits = Limits(),
     rounds: int | None = None,
     targets: Sequence[str] = (),
     changes: bool = True,
     progress: Progress = silent,
-    search: Search = SEARCH,
+    search: Search = Search(),
 ) -> Preflight:
     """Audit a client's own updates, and look for what would bring them below the limits.
 
@@ -143,19 +131,19 @@ def preflight(  # noqa: PLR0913  # a command with its options
     if not changes or answer_of(result, limits) == "ok" or not isinstance(ready.program, Recipe):
         return made
 
-    def exposures(changes: dict[str, Any]) -> tuple[Exposure, ...]:
-        changed = plan(ready.config.model_copy(update=changes))
+    def measured(settings: dict[str, Any]) -> tuple[Exposure, ...]:
+        changed = plan(ready.config.model_copy(update=settings))
         return _dry_runs(changed, asked, targets, search)[0]
 
-    kinds = _kinds(ready, made, typical, search)
-    return replace(made, changes=tuple(_tried(kinds, exposures, limits, progress)))
+    candidates = _candidates(ready, made, typical, search)
+    return replace(made, changes=tuple(_tried(candidates, measured, limits, progress)))
 
 
 def preflight_updates(
     config: Federation,
     updates: Sequence[Path],
     client: str = "",
-    limits: Limits = USUAL,
+    limits: Limits = Limits(),
     rounds: int | None = None,
     targets: Sequence[str] = (),
 ) -> Preflight:
@@ -215,56 +203,51 @@ def _dry_runs(
     return result, typical
 
 
-Step = tuple[float, str, dict[str, Any]]
-"""A change: its strength, its name, and what it sets in the config."""
+Candidate = tuple[Change, dict[str, Any]]
+"""A change, and what it sets in the config."""
 
 
 def _tried(
-    kinds: dict[str, list[Step]],
-    measured: Callable[[dict[str, Any]], Sequence[Exposure]],
+    candidates: Sequence[Candidate],
+    measured: Callable[[dict[str, Any]], tuple[Exposure, ...]],
     limits: Limits,
     progress: Progress,
 ) -> list[Change]:
     """The changes that were measured, kind by kind, the smallest of each first."""
-    tried: list[Change] = []
-    total = 1 + sum(map(len, kinds.values()))
+    tried: dict[str, Change] = {}
+    total = 1 + len(candidates)
 
-    def enough(kind: str, step: Step) -> bool:
-        strength, words, changes = step
-        progress(words, len(tried) + 1, total)
+    def enough(candidate: Candidate) -> bool:
+        change, settings = candidate
+        progress(change.words, len(tried) + 1, total)
         try:
-            tried.append(Change(kind, strength, words, tuple(measured(changes))))
+            tried[change.words] = replace(change, exposures=measured(settings))
         except OverheardError:  # it does not train so, or no attack reads what comes of it
             return False
-        return tried[-1].answer(limits) == "ok"
+        return tried[change.words].answer(limits) == "ok"
 
-    for kind, steps in kinds.items():
-        bisect_left(steps, True, key=partial(enough, kind))
+    for same in grouped(candidates, lambda one: one[0].kind).values():
+        bisect_left(same, True, key=enough)
     progress("done", total, total)
-    return sorted(tried, key=lambda change: (list(kinds).index(change.kind), change.strength))
+    return [tried[change.words] for change, _ in candidates if change.words in tried]
 
 
-def _kinds(ready: Plan, made: Preflight, typical: float, how: Search) -> dict[str, list[Step]]:
+def _candidates(ready: Plan, made: Preflight, typical: float, how: Search) -> list[Candidate]:
     """What is tried: of each kind the changes, from the smallest."""
     own, recipe, config = len(ready.clients[made.client]), ready.recipe, ready.config
-    noise = "Gaussian noise of {:g} times the update's typical coordinate (sd {:.3g})"
-    kinds: dict[str, list[Step]] = {
-        "noise": [
-            (
-                n,
-                noise.format(n, n * typical),
-                {"defence": (*config.defence, Gaussian(sd=n * typical))},
-            )
-            for n in how.noises
-        ]
-    }
+    found: list[Candidate] = []
+    for n in how.noises:
+        sd = n * typical
+        words = f"Gaussian noise of {n:g} times the update's typical coordinate (sd {sd:.3g})"
+        noisy = {"defence": (*config.defence, Gaussian(sd=sd))}
+        found.append((Change("noise", n, words), noisy))
     if not recipe.sends_gradient and recipe.steps is None:
         smaller = [b for b in how.batches if b < min(recipe.batch_size or own, own)]
         longer = [e for e in how.epochs if e > recipe.epochs]
-        kinds["batch"] = [
-            (1 / b, f"batches of {b}", _training(config, batch_size=b)) for b in smaller
-        ]
-        kinds["epochs"] = [(e, f"{e} local epochs", _training(config, epochs=e)) for e in longer]
+        ways = [(Change("batch", 1 / b, f"batches of {b}"), {"batch_size": b}) for b in smaller]
+        ways += [(Change("epochs", e, f"{e} local epochs"), {"epochs": e}) for e in longer]
+        train = config.training.model_copy
+        found += [(change, {"training": train(update=changes)}) for change, changes in ways]
     seen = recipe.encoding.columns()
     leaking = [e for e in made.exposures if e.answer(made.limits) != "ok"]
     removable = [e.attribute for e in leaking if question_named(e.question).removable]
@@ -273,12 +256,8 @@ def _kinds(ready: Plan, made: Preflight, typical: float, how: Search) -> dict[st
     if columns and len(columns) < len(seen):
         dropped = {"defence": (DropColumn(columns=columns), *config.defence)}
         words = f"leaving {', '.join(columns)} out of the model"
-        kinds["drop"] = [(len(columns), words, dropped)]
-    return kinds
-
-
-def _training(config: Federation, **changes: int) -> dict[str, Any]:
-    return {"training": config.training.model_copy(update=changes)}
+        found.append((Change("drop", len(columns), words), dropped))
+    return found
 
 
 def read_update(file: Path, ready: Plan) -> Round:

@@ -91,6 +91,12 @@ class Outer:
         out, into = np.divmod(which[:inside], len(inputs))
         return np.concatenate([errors[out] * inputs[into], errors[which[inside:] - weights]]).T
 
+    def sums(self, groups: NDArray[np.int64]) -> Array:
+        """The rows of each group of records (m, k) added up (m, width)."""
+        errors, inputs = self.errors[groups], self.inputs[groups]
+        made = (errors.transpose(0, 2, 1) @ inputs).reshape(len(groups), -1)
+        return np.hstack([made, errors.sum(axis=1)]) if self.bias else made
+
     def block(self, flat: Array) -> Array:
         """These parameters of a flat vector (width,) as a matrix, the biases its last column."""
         out, fan_in = self.errors.shape[1], self.inputs.shape[1]
@@ -159,6 +165,9 @@ class Written:
 
     def columns(self, which: NDArray[np.int64]) -> Array:
         return self.rows[:, which]
+
+    def sums(self, groups: NDArray[np.int64]) -> Array:
+        return np.asarray(self.rows[groups].sum(axis=1))
 
     def block(self, flat: Array) -> Array:
         return flat
@@ -349,6 +358,16 @@ class GradientRows:
         parts = zip(self.layers, self._ends, inside, strict=True)
         made = [layer.columns(some - end + layer.width) for layer, end, some in parts]
         return np.concatenate(made, axis=1)
+
+    def sums(self, groups: NDArray[np.int64], together: int = 100) -> Array:
+        """The rows of each group of records (m, k) added up (m, P), so many groups at a time."""
+        made = np.empty((len(groups), self.size), _dtype(self.layers[0]))
+        for at in range(0, len(groups), together):
+            some = groups[at : at + together]
+            np.concatenate(
+                [x.sums(some) for x in self.layers], axis=1, out=made[at : at + together]
+            )
+        return made
 
     def blocks(self, flat: Array) -> list[Array]:
         """A vector (P,) layer by layer; of a dense layer a matrix, the biases its last column."""

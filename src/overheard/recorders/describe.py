@@ -16,11 +16,10 @@ import numpy as np
 from overheard.data.dataset import Dataset, together
 from overheard.data.file import NOBODYS, read_table
 from overheard.errors import FixConfig
-from overheard.federation.defences.contract import applied, chain
 from overheard.federation.federation import Federation, NetworkSettings, SoughtProperty
 from overheard.federation.plan import Plan, load_data, plan, write_knowledge
 from overheard.federation.reading import HELD_OUT, written
-from overheard.federation.secrets import Properties, apart, holding, misbehaving
+from overheard.federation.secrets import Properties, PropertySecret, apart
 from overheard.federation.simulate import client_shards, trained_on
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import OneHot, Records
@@ -77,7 +76,6 @@ def describe(
         "origin": dataset.origin,
         "clients": [names.get(c, c) for c in recording.clients],
     }
-    claims = chain(*description.defence).claims
     remarks = (*_silent(recording, names), *_own_scales(ready))
     if others := description.audit.also_fits:
         remarks = (*remarks, f"These descriptions fit as well: {'; '.join(others)}.")
@@ -86,8 +84,6 @@ def describe(
         write_knowledge(writer, ready)
         if (seed := recording.seed) is not None:
             writer.seed(seed)
-        if claims:
-            write(writer, applied(claims))
         write(writer, _clear(recording, names, remarks))
     return remarks
 
@@ -185,9 +181,10 @@ def _properties(
     _refuse_absent("property.positives", asked.positives or (), recording.clients, "the recording")
     positives = None if asked.positives is None else tuple(names.get(c, c) for c in asked.positives)
     wanted = _table(description, asked.record, needed) if asked.record else Records({})
-    secrets = [holding(wanted.take(np.array([k])), k, positives) for k in range(len(wanted))]
+    records = [wanted.take(np.array([k])) for k in range(len(wanted))]
+    secrets = [PropertySecret(positives, "", one, k) for k, one in enumerate(records)]
     if asked.behaviour:
-        secrets.append(misbehaving(asked.behaviour, positives))
+        secrets.append(PropertySecret(positives, asked.behaviour))
     clients = tuple(names.get(c, c) for c in recording.clients)
     return Properties(clients, tuple(secrets), auxiliary, asked.shard_size)
 

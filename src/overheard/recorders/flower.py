@@ -88,20 +88,18 @@ class _Sum:
 
 
 @Grid.register
+@dataclass(eq=False, repr=False)
 class ListeningGrid:
     """Passes everything on to another grid and records the training messages that go by."""
 
-    def __init__(
-        self, grid: Grid, listener: Listener, name_by: str = "", weights: tuple[str, ...] = WEIGHTS
-    ) -> None:
-        self._inner = grid
-        self._listener = listener
-        self._name_by = name_by
-        self._weights = weights
-        self._counted = 0
-        self._reached: set[int] = set()  # by the round that is counted, where nobody numbers them
-        self._decoded: tuple[tuple[Any, ...], Arrays] = ((), {})
-        self._sum: _Sum | None = None
+    _inner: Grid
+    _listener: Listener
+    _name_by: str
+    _weights: tuple[str, ...]
+    _counted: int = 0
+    _reached: set[int] = field(default_factory=set)  # by the round that is counted, if one is
+    _decoded: tuple[tuple[Any, ...], Arrays] = ((), {})
+    _sum: _Sum | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name == "_inner":  # while a copy is being made

@@ -71,6 +71,20 @@ def test_all_are_compared_on_the_same_rounds(federate, distance):
     assert least <= distance(problem, (0.9 * truth,), rounds).item()
 
 
+def test_a_search_that_comes_no_nearer_ends(federate):
+    import torch
+
+    problem, tries = gm.matching(view_of(federate())), list[int]()
+
+    def distance(matching, result, rounds):
+        tries.append(1)
+        return (result[0] ** 2).sum()
+
+    start = (problem.thetas.new_ones(2, 2),)
+    gm.search(problem, np.array([0]), start, abs, distance, lambda x: torch.optim.SGD(x, 0.0), 5000)
+    assert len(tries) == 1001
+
+
 def test_rounds_of_the_papers():
     # epochs are counted from one in the paper and from zero here
     assert gm.phase(100, "pre1").tolist() == [0]

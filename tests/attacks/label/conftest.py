@@ -35,7 +35,7 @@ def employees(clients: int, people: int, outside: int, seed: int = 0) -> Dataset
         "wage": wage,
         "firm": np.array([f"firm {c}" for c in np.arange(rows) % clients]),
     }
-    return Dataset("wages", Records(table), "firm", "wage", "regression", (), "generated", "none")
+    return Dataset("wages", Records(table), "firm", "wage", "regression", (), "generated")
 
 
 @pytest.fixture

@@ -34,7 +34,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.special import expit
 
 from overheard.attacks.property import NEEDS, USES, Adversary, adversary_of, attendance
@@ -106,13 +105,10 @@ def shadow_updates(
     return np.concatenate(made).astype(np.float32), has
 
 
-def _means(
-    adversary: Adversary, theta: Floats, has: Flags, rng: Any, draws: int, width: int = 64
-) -> Floats:
+def _means(adversary: Adversary, theta: Floats, has: Flags, rng: Any, draws: int) -> Floats:
     """As `_updates`, of clients that take one step: the mean of its records' own gradients, each of
     which is made once; with dropout ``draws`` times, and the target's for each client that has it.
-    One step up is one step down, negated. ``width``: coordinates that are summed at a time, so that
-    they stay in the processor's cache."""
+    One step up is one step down, negated."""
     known, size, random = adversary.auxiliary, adversary.shard, network(adversary.recipe).random
     n, times = len(known), draws if random else 1
     rows = np.array([rng.choice(n, size, replace=False) for _ in has])
@@ -122,13 +118,11 @@ def _means(
         mine = adversary.targets.take(np.zeros(has.sum() if random else 1, dtype=np.int64))
         rows[has, 0] = len(known) + np.arange(len(mine))
         known = known.joined(mine)
-    sign = np.where(has & (adversary.behaviour != ""), -1.0, 1.0) * adversary.recipe.rate / size
-    data, ends = np.repeat(sign, size).astype(np.float32), np.arange(0, rows.size + 1, size)
-    shares = sparse.csr_array((data, rows.ravel(), ends), shape=(len(has), len(known)))
-    gradients = adversary.rows(theta, known, rng)
-    made = np.empty((len(has), gradients.size), np.float32)
-    for some in np.split(np.arange(gradients.size), range(width, gradients.size, width)):
-        made[:, some[0] : some[-1] + 1] = shares @ gradients.columns(some)
+    used, groups = np.unique(rows, return_inverse=True)
+    gradients = adversary.rows(theta, known.take(used), rng)
+    made = gradients.sums(groups.reshape(rows.shape)).astype(np.float32, copy=False)
+    made *= adversary.recipe.rate / size
+    made[has & (adversary.behaviour != "")] *= -1
     return made
 
 

@@ -22,6 +22,7 @@ choices together. No truth is involved in that.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -149,6 +150,10 @@ def squared_distance(problem: Matching, result: Rows, rounds: Tensor) -> Tensor:
     return ((problem.virtual(rounds, *result) - observed) ** 2).sum() / size
 
 
+class Enough(Exception):
+    """A search has long come no nearer."""
+
+
 def search(
     problem: Matching,
     rounds: Rounds,
@@ -160,25 +165,30 @@ def search(
 ) -> Rows:
     """Line 12, equation (4): the mixtures of least distance among all that an optimiser tries.
 
-    relax: the mixtures that stand for what the optimiser changes.
+    relax: the mixtures that stand for what the optimiser changes. After 1,000 tries in a row
+    that come no nearer it ends, however many steps it was given.
     """
     chosen = problem.thetas.new_tensor(rounds).long()
     free = tuple(x.clone().requires_grad_(True) for x in start)
-    best, least = tuple(relax(x) for x in start), float("inf")
+    best, least, since = tuple(relax(x) for x in start), float("inf"), 0
     update = optimiser(free)
 
     def closure() -> Tensor:
-        nonlocal best, least
+        nonlocal best, least, since
         update.zero_grad()
         result = tuple(relax(x) for x in free)
         objective = distance(problem, result, chosen)
+        since += 1
         if float(objective.detach()) < least:
-            best, least = tuple(x.detach() for x in result), float(objective.detach())
+            best, least, since = tuple(x.detach() for x in result), float(objective.detach()), 0
+        if since >= 1000:
+            raise Enough
         objective.backward()  # type: ignore[no-untyped-call]
         return objective
 
-    for _ in range(steps):
-        update.step(closure)
+    with suppress(Enough):
+        for _ in range(steps):
+            update.step(closure)
     return best
 
 

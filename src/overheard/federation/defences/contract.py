@@ -136,6 +136,11 @@ class Defence(Spec, ABC):
         """The settings of a program that trains no network, as every client knows them."""
         return settings
 
+    def changed(self, settings: Settings, **changes: Any) -> Settings:
+        """The settings of a program with some changed; refused where it has none of that name."""
+        words = f"defence {self.name!r} does not fit model {settings.name!r}"
+        return checked(type(settings), {**settings.model_dump(), **changes}, words)
+
     @classmethod
     def hooks(cls) -> tuple[str, ...]:
         """The hooks that this defence has."""
@@ -214,12 +219,6 @@ class Chain:
             (part, replace(context, memory=context.memory.setdefault(place, {})))
             for place, part in enumerate(self.parts)
         ]
-
-
-def changed(defence: Defence, settings: Settings, **changes: Any) -> Settings:
-    """The settings of a program with some changed; refused where it has none of that name."""
-    words = f"defence {defence.name!r} does not fit model {settings.name!r}"
-    return checked(type(settings), {**settings.model_dump(), **changes}, words)
 
 
 def chain(*parts: Defence | Chain) -> Chain:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from overheard.federation.defences.contract import Claim, Defence, Stage, changed
+from overheard.federation.defences.contract import Claim, Defence, Stage
 from overheard.programs.program import Settings
 
 
@@ -31,4 +31,4 @@ class DpSums(Defence):
         return Claim(self.name, Stage.TRAINING, promise, step_noise=self.noise, delta=self.delta)
 
     def program(self, settings: Settings) -> Settings:
-        return changed(self, settings, clip=self.clip, noise=self.noise)
+        return self.changed(settings, clip=self.clip, noise=self.noise)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from overheard.federation.defences.contract import Claim, Defence, Stage, changed
+from overheard.federation.defences.contract import Claim, Defence, Stage
 from overheard.programs.program import Settings
 
 
@@ -25,4 +25,4 @@ class LeafValues(Defence):
         return Claim(self.name, Stage.COMPRESSION, promise)
 
     def program(self, settings: Settings) -> Settings:
-        return changed(self, settings, releases="values", leaf_step=self.rounded_to)
+        return self.changed(settings, releases="values", leaf_step=self.rounded_to)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from overheard.federation.defences.contract import Claim, Defence, Stage, changed
+from overheard.federation.defences.contract import Claim, Defence, Stage
 from overheard.programs.program import Settings
 
 
@@ -23,4 +23,4 @@ class RoundCounts(Defence):
         return Claim(self.name, Stage.COMPRESSION, promise)
 
     def program(self, settings: Settings) -> Settings:
-        return changed(self, settings, round_to=self.to)
+        return self.changed(settings, round_to=self.to)

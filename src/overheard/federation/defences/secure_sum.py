@@ -15,15 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from overheard.errors import FixConfig
-from overheard.federation.defences.contract import (
-    Array,
-    Claim,
-    Defence,
-    RoundContext,
-    Stage,
-    Who,
-    changed,
-)
+from overheard.federation.defences.contract import Array, Claim, Defence, RoundContext, Stage, Who
 from overheard.programs.program import Settings
 
 STEP = 2.0**-32
@@ -46,7 +38,7 @@ class SecureSum(Defence):
         return np.asarray(np.round(updates / STEP) * STEP)
 
     def program(self, settings: Settings) -> Settings:
-        return changed(self, settings, rounded_to=STEP)
+        return self.changed(settings, rounded_to=STEP)
 
     def total(self, updates: Array, context: RoundContext) -> tuple[Array, Who]:
         """The sum of the updates of the clients that did not drop out, and who these were."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from overheard.federation.defences.contract import Claim, Defence, Stage, changed
+from overheard.federation.defences.contract import Claim, Defence, Stage
 from overheard.programs.program import Settings
 
 
@@ -27,4 +27,4 @@ class SuppressCells(Defence):
         return Claim(self.name, Stage.COMPRESSION, promise)
 
     def program(self, settings: Settings) -> Settings:
-        return changed(self, settings, suppress=self.below, zeros=self.zeros)
+        return self.changed(settings, suppress=self.below, zeros=self.zeros)
