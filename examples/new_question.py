@@ -43,7 +43,7 @@ def score(case: Case) -> Scorer:
 
     def scored(attack: Any, guess: Share, seconds: float) -> Scored:
         units = np.array([abs(guess.value - truth)])
-        return case.scored_units(attack, seconds, units, guess.diagnostics, imputed, n=1)
+        return case.scored(attack, seconds, units, guess.diagnostics, imputed, n=1)
 
     return scored
 

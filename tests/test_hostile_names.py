@@ -128,7 +128,7 @@ def test_pictures_hold_names_as_text() -> None:
     means = Mean(0.1), None, None, Mean(0.5)
     point = Point(evil, 1.0, (), evil, evil, *means, evil, 1, 0, chosen=True)
     assert "<script>owned" not in render_settings([point], evil)
-    picture = drawn(evil, [(evil, one.figure) for one in frontiers([point])], [evil])
+    picture = drawn(evil, [(evil, figure) for _, _, figure in frontiers([point])], [evil])
     names = {element.tag.rpartition("}")[2] for element in ET.fromstring(picture).iter()}
     assert not names & {"script", "a", "image", "foreignObject"}
     assert "frac" in picture

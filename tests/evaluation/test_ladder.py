@@ -16,7 +16,6 @@ from overheard.evaluation.scoring import Case
 from overheard.report import words
 from overheard.report.html import render, render_markdown
 from overheard.report.model import ladders
-from overheard.report.verdict import verdicts
 from overheard.transcript.knowledge import AuxiliaryData, Labels, PublicRecords
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
@@ -51,8 +50,8 @@ def test_each_line_is_what_the_attack_learns_from_so_many_rounds(federate):
         found = scorer(attack, guess, 0.0).finding
         assert (line.value, line.low, line.high) == (found.value, found.low, found.high)
     # of the clients, the one of which the verdict speaks
-    (answer,) = (v for v in verdicts(record) if v.secret.attribute == "s")
-    worst = record.strongest(answer.secret)
+    (answer,) = (secret for secret in record.secrets if secret.attribute == "s")
+    worst = record.strongest(answer)
     assert worst is not None
     assert client == worst.client
     assert secrets[-1].value == worst.value
@@ -136,8 +135,8 @@ def test_the_ladder_of_an_audit_reaches_the_report(recording):
     how = AuditOptions(ladder=True, demographics=REGISTER)
     record = audit(recording, EAVESDROPPER, ["max_entropy"], ["0", "1"], ["s"], how)
     assert [one.rung for one in record.ladder if one.client == "0"] == [r.name for r in RUNGS]
-    (shown,) = ladders(record)
-    values = {rung.rung: rung.value for rung in shown.rungs}
+    ((whole, _),) = ladders(record).values()
+    values = {rung.rung: rung.value for rung in whole}
     assert values["colleague"] == 1.0
     assert values["half"] > values["schema"]
     page, text = render(record), render_markdown(record)

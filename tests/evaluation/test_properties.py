@@ -19,8 +19,8 @@ from overheard.evaluation.detection import remarks
 from overheard.evaluation.scoring import ALL_CLIENTS, Case, Scorer
 from overheard.programs.records import Records
 from overheard.questions.property import f1_interval
+from overheard.report import headline
 from overheard.report.html import render
-from overheard.report.verdict import verdicts
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.kind import RoundSum
 from overheard.transcript.knowledge import Sums
@@ -159,10 +159,10 @@ def test_an_audit_asks_a_property_once_of_everybody(record: Callable[..., Record
     (pooled,) = made.pooled
     assert (pooled.value, pooled.low, pooled.high) == (found.value, found.low, found.high)
     assert pooled.clients == 10
-    (verdict,) = verdicts(made)
-    assert verdict.level == "exposed"
+    (sentence,) = headline(made)
+    assert made.level == "exposed"
     for told in ("poisons", "2 of 2 found", "0 false alarms", f"F1 1.00 ({found.low:.2f}", "0.33"):
-        assert told in verdict.text
+        assert told in sentence
 
 
 def test_who_does_not_hear_sums_is_told_so(record: Callable[..., Recording]) -> None:

@@ -16,6 +16,7 @@ from overheard.report.advice import Mean, Point, frontiers, ranked
 from overheard.report.digest import digest
 from overheard.report.html import render_markdown, render_settings, title
 from overheard.report.model import curves
+from overheard.report.svg import by_rounds
 
 pytestmark = pytest.mark.slow
 
@@ -121,14 +122,14 @@ def test_numbers_that_cannot_be_are_not_printed(audit: Audit) -> None:
 
 
 def test_accuracy_by_rounds(told: Audit) -> None:
-    (one,) = curves(told)
-    assert [h.rounds for h in one.line] == [1, 2, 20]
-    assert one.guesses["majority"] == "51.0%"
+    (line,) = curves(told)
+    assert [h.rounds for h in line] == [1, 2, 20]
     page = render(told)
     assert "How many rounds one must observe" in words_of(page)
     assert "76.0% (73.0–79.0)" in words_in(page, "how")
+    assert "the majority baseline, 51.0%" in words_in(page, "how")
     heights = [float(y) for y in re.findall(r'<svg x="[^"]+" y="([0-9.]+)"><path[^>]*class="mark"',
-                                            str(one.figure))]  # fmt: skip
+                                            str(by_rounds(line, "x")))]  # fmt: skip
     assert heights == sorted(heights, reverse=True)  # learning more is drawn higher
     assert len(heights) == 3
 
@@ -161,8 +162,8 @@ def test_what_would_help_with_a_sweep(audit: Audit) -> None:
             ("<b>clip</b>", 0.0, Mean(0.26), 90.0, Mean(0.3), None, False, False),
         )
     ]  # fmt: skip
-    (one,) = frontiers(points[::-1])
-    assert [p.name for p in one.points] == ["noise 0.1", "none", "<b>clip</b>"]
+    ((_, ordered, _),) = frontiers(points[::-1])
+    assert [p.name for p in ordered] == ["noise 0.1", "none", "<b>clip</b>"]
     page = render(audit, measured=points)
     text = words_in(page, "helps")
     assert "<b>clip</b>" in text

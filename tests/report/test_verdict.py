@@ -20,7 +20,7 @@ from overheard.evaluation.record import Audit, Failed, Finding, Replay, Skipped
 from overheard.report import headline
 from overheard.report.digest import digest
 from overheard.report.html import render, render_markdown
-from overheard.report.verdict import Verdict, replay_words, verdicts
+from overheard.report.verdict import replay_words, verdict
 from overheard.report.words import secret
 
 FLAG = {"details": {"flag": "poor fit"}}
@@ -34,9 +34,10 @@ def with_findings(audit: Audit, *findings: Finding, **more: Any) -> Audit:
     return audit.model_copy(update={"findings": findings, "pooled": (), "skipped": (), **more})
 
 
-def verdict_of(audit: Audit, *findings: Finding, **more: Any) -> Verdict:
-    (only,) = verdicts(with_findings(audit, *findings, **more))
-    return only
+def said(audit: Audit) -> str:
+    """The sentence about its only secret."""
+    (secret,) = audit.secrets
+    return verdict(audit, secret)
 
 
 def one(
@@ -94,11 +95,11 @@ def test_the_rule_for_shares(
     guess = max((g for g in (majority, imputation) if g is not None), default=None)
     changes |= {"majority": majority, "imputation": imputation}
     changes |= {"p_value": share_p_value(round(0.65 * n), n, guess, None)}
-    found = verdict_of(audit, one(audit, "max_entropy", "site 1", "female", **changes))
+    found = with_findings(audit, one(audit, "max_entropy", "site 1", "female", **changes))
     assert found.level == level
-    assert ("majority" in found.text) == (majority is not None)
-    assert ("imputation" in found.text) == (imputation is not None)
-    assert found.text.startswith("Nothing suggests") == (level == NO_SIGN)
+    assert ("majority" in said(found)) == (majority is not None)
+    assert ("imputation" in said(found)) == (imputation is not None)
+    assert said(found).startswith("Nothing suggests") == (level == NO_SIGN)
 
 
 @pytest.mark.parametrize(
@@ -116,20 +117,20 @@ def test_the_rule_for_the_own_model(
     ends = {"value": value, "low": value / 3, "high": 3 * value}
     rebuilt = one(audit, "exact_linear", "site 1", None, **ends, p_value=p_value)
     guess = one(audit, "global_model", "site 1", None, value=free)
-    found = verdict_of(audit, rebuilt, *([] if free is None else [guess]))
+    found = with_findings(audit, rebuilt, *([] if free is None else [guess]))
     assert found.level == level
-    assert "site 1's own model" in found.text
+    assert "site 1's own model" in said(found)
 
 
 def test_a_guess_without_listening_is_never_the_verdict(audit: Audit) -> None:
     """However high its accuracy, majority is what attacks are compared with."""
     guess = one(audit, "majority", "site 1", **CLEAR)
-    found = verdict_of(audit, guess, weak(audit))
-    assert found.secret.attack == weak(audit).attack
+    found = with_findings(audit, guess, weak(audit))
+    assert found.secrets[0].attack == weak(audit).attack
     assert found.level == NO_SIGN
-    found = verdict_of(audit, guess)
+    found = with_findings(audit, guess)
     assert found.level == NOT_MEASURED
-    assert "only baselines" in found.text
+    assert "only baselines" in said(found)
 
 
 def test_what_was_only_skipped_or_failed_is_not_measured(audit: Audit) -> None:
@@ -137,12 +138,12 @@ def test_what_was_only_skipped_or_failed_is_not_measured(audit: Audit) -> None:
         Skipped(attack="max_entropy", client="site 1", attribute="income", reason="constant"),
         Skipped(attack="exact_linear", client="site 1", reason="a network"),
     ]
-    found = verdicts(with_findings(audit, skipped=tuple(skips), failed=(BROKEN,)))
-    assert {v.level for v in found} == {NOT_MEASURED}
-    said = {secret(v.secret.topic): v.text for v in found}
-    assert said["income"].startswith("`income` was not measured")
-    assert "was skipped, for" in said["own model"]  # what failed elsewhere is not said of this
-    assert "skipped or failed" in said["black"]
+    made = with_findings(audit, skipped=tuple(skips), failed=(BROKEN,))
+    assert {s.level for s in made.secrets} == {NOT_MEASURED}
+    found = {secret(s.topic): verdict(made, s) for s in made.secrets}
+    assert found["income"].startswith("`income` was not measured")
+    assert "was skipped, for" in found["own model"]  # what failed elsewhere is not said of this
+    assert "skipped or failed" in found["black"]
     assert headline(with_findings(audit)) == ["Nothing was measured: no attack was run."]
 
 
@@ -162,26 +163,27 @@ def test_what_was_only_skipped_or_failed_is_not_measured(audit: Audit) -> None:
 def test_what_is_in_doubt_is_no_sign_of_nothing(
     audit: Audit, changes: dict[str, Any], more: dict[str, Any], why: str
 ) -> None:
-    assert verdict_of(audit, weak(audit)).level == NO_SIGN
-    found = verdict_of(audit, weak(audit, **changes), **more)
+    assert with_findings(audit, weak(audit)).level == NO_SIGN
+    found = with_findings(audit, weak(audit, **changes), **more)
     assert found.level == NOT_MEASURED
-    assert found.text.startswith("`black` was not measured: ")
-    assert why in found.text
+    assert said(found).startswith("`black` was not measured: ")
+    assert why in said(found)
 
 
 def test_another_attack_that_finds_nothing_does_not_speak_for_a_flagged_one(audit: Audit) -> None:
     strong = one(audit, "max_entropy", "site 1", **FLAG)
-    assert verdict_of(audit, weak(audit), strong).level == NOT_MEASURED
-    assert verdict_of(audit, weak(audit, **CLEAR), strong).level == EXPOSED  # what is found stands
+    assert with_findings(audit, weak(audit), strong).level == NOT_MEASURED
+    # what is found stands
+    assert with_findings(audit, weak(audit, **CLEAR), strong).level == EXPOSED
 
 
 def test_no_sign_is_said_of_all_clients_and_secrets_or_not_at_all(audit: Audit) -> None:
-    found = verdict_of(audit, weak(audit), weak(audit, "site 2"))
+    found = with_findings(audit, weak(audit), weak(audit, "site 2"))
     assert found.level == NO_SIGN == with_findings(audit, weak(audit)).level
-    found = verdict_of(audit, weak(audit), weak(audit, "site 2", **FLAG))
+    found = with_findings(audit, weak(audit), weak(audit, "site 2", **FLAG))
     assert found.level == NOT_MEASURED
-    assert "at 1 of 2 clients" in found.text
-    assert "no sign at the others" in found.text
+    assert "at 1 of 2 clients" in said(found)
+    assert "no sign at the others" in said(found)
     other = one(audit, "max_entropy", "site 1", "female", **FLAG)
     assert with_findings(audit, weak(audit), other).level == NOT_MEASURED
 
@@ -189,7 +191,7 @@ def test_no_sign_is_said_of_all_clients_and_secrets_or_not_at_all(audit: Audit) 
 def test_each_reason_is_said_of_the_clients_that_it_is_of(audit: Audit) -> None:
     flags = {2: {"details": {"flag": "off by 3.5"}}, 3: {"details": {"flag": "off by 4"}}}
     sites = [weak(audit, f"site {k}", **flags.get(k, {})) for k in (1, 2, 3)]
-    sentence = verdict_of(audit, *sites, replays=(UNFIT,)).text
+    sentence = said(with_findings(audit, *sites, replays=(UNFIT,)))
     assert "at 2 of 3 clients model_based_linear flags its own answer: off by 3.5; " in sentence
     assert "at 1 of 3 clients the declared recipe does not" in sentence
 
@@ -203,8 +205,8 @@ def test_told_a_wrong_recipe_nothing_is_measured_of_that_client(
     changes = {"value": value, "low": value - 0.02, "high": value, "majority": 0.85}
     changes |= {"imputation": 0.85, "p_value": 0.1 if value < 0.9 else 1e-12}
     found = weak(audit, **changes)
-    assert verdict_of(audit, found).level == level
-    assert verdict_of(audit, found, replays=(UNFIT,)).level == NOT_MEASURED
+    assert with_findings(audit, found).level == level
+    assert with_findings(audit, found, replays=(UNFIT,)).level == NOT_MEASURED
     other = found.model_copy(update={"client": "site 2", "p_value": 1e-12})
     made = with_findings(audit, found, other, replays=(UNFIT,))
     assert [made.level, *(f.level for f in made.findings)] == [EXPOSED, NOT_MEASURED, EXPOSED]
@@ -216,20 +218,20 @@ def test_the_only_positive_among_300_is_found(audit: Audit) -> None:
     changes = {"n": 300, "value": 1.0, "low": 0.987, "high": 1.0, "majority": 299 / 300}
     changes |= {"imputation": 299 / 300, "lift": 1 / 300}
     changes |= {"evidence": 9.66, "p_value": 2 * 2**-9.66}
-    found = verdict_of(audit, one(audit, "max_entropy", "site 1", **changes, details=rare))
+    found = with_findings(audit, one(audit, "max_entropy", "site 1", **changes, details=rare))
     assert found.level == EXPOSED
-    assert "of the 1 record with 1 it finds 100%, and of those it names 100% are" in found.text
-    assert "by 9.7 bits" in found.text
+    assert "of the 1 record with 1 it finds 100%, and of those it names 100% are" in said(found)
+    assert "by 9.7 bits" in said(found)
 
 
 def test_of_many_clients_the_luckiest_is_not_exposed(audit: Audit) -> None:
     """A p-value of 0.01 at one client of 20, and nothing elsewhere."""
     lucky = one(audit, "max_entropy", "site 1", p_value=0.01)
     others = [lucky.model_copy(update={"client": f"c{k}", "p_value": 0.5}) for k in range(19)]
-    assert verdict_of(audit, lucky, *others).level == NO_SIGN
+    assert with_findings(audit, lucky, *others).level == NO_SIGN
     five = lucky.model_copy(update={"p_value": 0.005})
-    assert verdict_of(audit, five, *others).level == UNCLEAR  # 20 looks at 15% in all
-    assert verdict_of(audit, lucky).level == EXPOSED
+    assert with_findings(audit, five, *others).level == UNCLEAR  # 20 looks at 15% in all
+    assert with_findings(audit, lucky).level == EXPOSED
 
 
 def test_all_clients_together_may_be_exposed_where_none_alone_is(audit: Audit) -> None:
@@ -237,13 +239,12 @@ def test_all_clients_together_may_be_exposed_where_none_alone_is(audit: Audit) -
     made = [first.model_copy(update={"client": f"c{k}"}) for k in range(6)]
     row = pooled_row(audit, "max_entropy", "black", p_value=1e-6)
     both = with_findings(audit, *made, pooled=(row,))
-    (found,) = verdicts(both)
-    assert found.level == EXPOSED
-    assert "of all clients' " in found.text
+    assert both.level == EXPOSED
+    assert "of all clients' " in said(both)
     assert EXPOSED not in {f.level for f in both.findings}
     sites = [one(audit, "exact_linear", f"site {k}", None, p_value=0.5) for k in range(1, 7)]
     row = pooled_row(audit, "exact_linear", None, p_value=1e-9)
-    assert "all clients' own model" in verdict_of(audit, *sites, pooled=(row,)).text
+    assert "all clients' own model" in said(with_findings(audit, *sites, pooled=(row,)))
 
 
 @pytest.mark.parametrize(

@@ -208,73 +208,41 @@ class Case:
             details["rounds_observed"] = len(self.view.know(kind))
         return Finding(**(shared | scores | {"details": details}))
 
-    def scored_hits(
-        self,
-        attack: Attack,
-        seconds: float,
-        hits: Array,
-        details: Mapping[str, float | int | str],
-        claimed: Posterior | None,
-        free: tuple[float, Array | None],
-    ) -> Scored:
-        """The share guessed right, with what the attack claims to know, where that holds.
-
-        ``free``: what needs no listening, which is the share of the commonest value and which
-        records imputation gets right.
-
-        What an answer that flags itself says of single records is not worth repeating, nor is what
-        the truth contradicts.
-        """
-        plain = finite(details)
-        if claimed is not None and "flag" not in plain and (gap := overconfident(claimed)):
-            plain["overconfident"] = gap
-        if "flag" in plain or "overconfident" in plain:
-            claimed = None
-        evidence = None if claimed is None else claimed.evidence
-        majority, imputed = free
-        imputation = None if imputed is None else float(imputed.mean())
-        reference = max(majority, imputation or 0.0)
-        # who claims something pays for two tests, also where the truth contradicts the claim
-        tested = 0.0 if "overconfident" in plain else evidence
-        p = share_p_value(int(hits.sum()), len(hits), reference, tested)
-        scores = self.mean_of(hits, attack)
-        found = self.finding(
-            attack,
-            seconds,
-            **scores,
-            majority=majority,
-            imputation=imputation,
-            lift=scores["value"] - reference,
-            n=len(hits),
-            details=plain,
-            calibration=None if claimed is None else calibration(claimed),
-            evidence=evidence,
-            p_value=None if "flag" in plain else p,
-        )
-        return Scored(found, hits, imputed, claimed)
-
-    def scored_units(
+    def scored(
         self,
         attack: Attack,
         seconds: float,
         units: Array,
         details: Mapping[str, float | int | str],
         imputed: Array | None = None,
+        claimed: Posterior | None = None,
         **more: Any,
     ) -> Scored:
-        """The mean of losses or errors, beside that of imputation where there is one."""
-        scores, metric = self.mean_of(units, attack), self.question.metric
-        imputation = None if imputed is None else float(imputed.mean())
-        found = self.finding(
-            attack,
-            seconds,
-            **scores,
-            imputation=imputation,
-            lift=None if imputation is None else metric.gain(scores["value"], imputation),
-            details=details,
-            **more,
-        )
-        return Scored(found, units, imputed)
+        """The mean of what is scored, beside what needs no listening: ``majority``, and the same
+        units of imputation, where there are any. ``claimed``: what the attack claims to know.
+
+        What an answer that flags itself says of single records is not worth repeating, nor is what
+        the truth contradicts.
+        """
+        metric, plain = self.question.metric, finite(details)
+        if claimed is not None and "flag" not in plain and (gap := overconfident(claimed)):
+            plain["overconfident"] = gap
+        if "flag" in plain or "overconfident" in plain:
+            claimed = None
+        more |= self.mean_of(units, attack)
+        more["imputation"] = None if imputed is None else float(imputed.mean())
+        guesses = (more.get("majority") if metric.share else None, more["imputation"])
+        reference = metric.best(guess for guess in guesses if guess is not None)
+        if reference is not None:
+            more["lift"] = metric.gain(more["value"], reference)
+        if claimed is not None:
+            more |= {"calibration": calibration(claimed), "evidence": claimed.evidence}
+        if metric.hits and "flag" not in plain:
+            # who claims something pays for two tests, also where the truth contradicts the claim
+            tested = 0.0 if "overconfident" in plain else more.get("evidence")
+            more["p_value"] = share_p_value(int(units.sum()), len(units), reference, tested)
+        found = self.finding(attack, seconds, **more, details=plain)
+        return Scored(found, units, imputed, claimed)
 
     def mean_of(self, units: Array, attack: Attack) -> dict[str, float]:
         rng = stream(self.seed, "interval", attack.name, self.view.client)

@@ -38,7 +38,8 @@ def score(case: Case) -> Scorer:
     if others is not None:
         others = Imputed(others.hits[: len(column)], others.log2[: len(column)])
     imputed = best_imputation(case.view, others, column, values)
-    free = (majority_share(column, values), None if imputed is None else imputed.hits)
+    free = None if imputed is None else imputed.hits
+    more = {"majority": majority_share(column, values), "n": len(column)}
     own = metrics.log2_shares(column, values)
 
     def scored(attack: Attack, guess: AttributeValues, seconds: float) -> Scored:
@@ -58,7 +59,7 @@ def score(case: Case) -> Scorer:
         if guess.labels is not None:
             classes = records[recipe.target.column][: len(column)]
             details["label_accuracy"] = float(metrics.attribute_hits(guess.labels, classes).mean())
-        return case.scored_hits(attack, seconds, hits, details, claimed, free)
+        return case.scored(attack, seconds, hits, details, free, claimed, **more)
 
     return scored
 

@@ -67,9 +67,8 @@ def score(case: Case) -> Scorer:
             asked, free = None, imputed
         if np.isfinite(claims).all():
             details["covered"] = float(np.mean(units <= 1.96 * claims))
-        constant = float(np.abs(own - np.median(own)).mean())
-        more = {"attribute": asked, "majority": constant}
-        return case.scored_units(attack, seconds, units, details, free, **more)
+        more = {"attribute": asked, "majority": float(np.abs(own - np.median(own)).mean())}
+        return case.scored(attack, seconds, units, details, free, None, **more)
 
     return scored
 

@@ -57,7 +57,7 @@ def score(case: Case) -> Scorer:
         units = metrics.excess_losses(recipe, guess, optimum, records, penalty)
         distance = np.linalg.norm(guess.parameters - optimum) / np.linalg.norm(optimum)
         details = {**guess.diagnostics, **infinite, "relative_distance": float(distance)}
-        return case.scored_units(attack, seconds, units, details)
+        return case.scored(attack, seconds, units, details)
 
     return scored
 
@@ -103,7 +103,7 @@ def _score_program(case: Case, program: Program) -> Scorer:
             same = one == other if loss.classes else np.corrcoef(one, other)[0, 1] ** 2
             details["agreement"] = float(np.mean(same))
         free = None if shared is None else (shared - best) / size
-        return case.scored_units(attack, seconds, (mine - best) / size, details, free)
+        return case.scored(attack, seconds, (mine - best) / size, details, free)
 
     return scored
 

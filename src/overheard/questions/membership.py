@@ -32,7 +32,7 @@ def score(case: Case) -> Scorer:
             f"{client!r}: the pool of {len(member)} records has {int(member.sum())} members; "
             "give members and others, else there is nothing to tell apart"
         )
-    free = (float(max(member.mean(), 1 - member.mean())), None)
+    free = {"majority": float(max(member.mean(), 1 - member.mean())), "n": len(member)}
 
     def scored(attack: Attack, guess: Membership, seconds: float) -> Scored:
         if len(guess.probabilities) != len(member):
@@ -49,7 +49,7 @@ def score(case: Case) -> Scorer:
             details["attribute_accuracy"] = float(metrics.attribute_hits(inside, column).mean())
             details["attribute_majority"] = majority_share(column, guess.attribute.values)
         claimed = _posterior(guess, member, hits)
-        return case.scored_hits(attack, seconds, hits, details, claimed, free)
+        return case.scored(attack, seconds, hits, details, None, claimed, **free)
 
     return scored
 

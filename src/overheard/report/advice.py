@@ -98,16 +98,6 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Frontier:
-    """The settings of a sweep for one secret, with their chart."""
-
-    secret: str
-    utility_is: str
-    points: tuple[Point, ...]
-    figure: Markup
-
-
-@dataclass(frozen=True)
 class Advice:
     """Something to try: what, why, and the command that measures it."""
 
@@ -116,9 +106,9 @@ class Advice:
     command: str
 
 
-def frontiers(points: Sequence[Point]) -> list[Frontier]:
-    """A chart per secret: defences differ by shape and colour, a line joins the best settings.
-    Those that leak least come first."""
+def frontiers(points: Sequence[Point]) -> list[tuple[str, list[Point], Markup]]:
+    """By secret, the settings with a chart: defences differ by shape and colour, a line joins the
+    best settings. Those that leak least come first."""
     found, defences = [], words.unique(p.defence for p in points)
     for secret, of in grouped(points, lambda p: p.attribute).items():
         of.sort(key=lambda p: p.leakage.value)
@@ -130,7 +120,7 @@ def frontiers(points: Sequence[Point]) -> list[Frontier]:
             text += f"{worth} {words.scientific(own.value)}"
             marks.append(svg.Mark(leaks, own.value, *ends, text, defences.index(p.defence)))
         best = [(p.leakage.value, p.utility.value) for p in of if p.best]
-        found.append(Frontier(secret, worth, tuple(of), svg.scatter(marks, worth, best)))
+        found.append((secret, of, svg.scatter(marks, worth, best)))
     return found
 
 

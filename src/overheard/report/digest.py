@@ -26,8 +26,8 @@ def digest(audit: Audit) -> dict[str, Any]:
         "people_known": [
             {
                 "secret": words.secret(risk.secret.topic),
-                "all_clients": asdict(risk.whole),
-                "by_client": {client: asdict(one) for client, one in risk.clients.items()},
+                "all_clients": asdict(risk.people[None]),
+                "by_client": {c: asdict(one) for c, one in risk.people.items() if c is not None},
             }
             for risk in first.counted
         ],
@@ -36,17 +36,17 @@ def digest(audit: Audit) -> dict[str, Any]:
         "rules": words.rules(),
         "secrets": [
             {
-                "secret": words.secret(v.secret.topic),
-                **v.secret.model_dump(include={"question", "metric", "level"}),
-                "sentence": v.text,
-                "all_clients": _entry(audit.over_all(v.secret)),
+                "secret": words.secret(secret.topic),
+                **secret.model_dump(include={"question", "metric", "level"}),
+                "sentence": verdict.verdict(audit, secret),
+                "all_clients": _entry(audit.over_all(secret)),
                 "by_client": {
                     client: _entry(found)
                     for (client, topic), found in best.items()
-                    if topic == v.secret.topic
+                    if topic == secret.topic
                 },
             }
-            for v in verdict.verdicts(audit)
+            for secret in audit.secrets
         ],
         "replayed": {
             "sentence": verdict.replay_words(audit),

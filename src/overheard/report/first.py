@@ -6,14 +6,15 @@ Everything else is the annex. Nothing is decided here: the answer is the policy'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import NamedTuple
 
 from overheard.evaluation.policy import SAME_MESSAGES, USUAL, Decision, Known, known, unasked
 from overheard.evaluation.record import Audit, Finding, Secret
 from overheard.foreign.shown import command
 from overheard.questions.question import grouped
-from overheard.report import advice, verdict, words
+from overheard.report import advice, words
 from overheard.report.advice import Advice, Point
 from overheard.transcript.threat import THREATS
 
@@ -21,22 +22,11 @@ ROWS, COLUMNS = 4, 3
 """Clients and secrets in the table of page one: those where most people are known."""
 
 
-@dataclass(frozen=True)
-class Risk:
-    """A secret whose people are counted: of all clients, and of those named."""
+class Risk(NamedTuple):
+    """A secret whose people are counted, by client (None: all of them)."""
 
     secret: Secret
-    whole: Known
-    clients: dict[str, Known]
-
-
-@dataclass(frozen=True)
-class Listener:
-    """A threat model, and what it was tested with."""
-
-    who: str
-    tested: str
-    command: str = ""
+    people: dict[str | None, Known]
 
 
 class First:
@@ -49,24 +39,20 @@ class First:
         self.decision: Decision = alone.decide([audit])
         self.elsewhere = [words.actor(name) for name in self.policy.lacking([audit])]
         self.asked = [s for s in audit.secrets if not unasked(s)]
-        self.counted = sorted(self._counted(), key=lambda r: -r.whole.people)
+        risks = [Risk(s, people) for s in self.asked if (people := known(audit, s))]
+        self.counted = sorted(risks, key=lambda r: -r.people[None].people)
         self.risks, self.hidden = self.counted[:COLUMNS], max(len(self.counted) - COLUMNS, 0)
         self.uncounted = [s for s in self.asked if s not in [r.secret for r in self.counted]]
-        most: dict[str, int] = {}
-        for risk in self.risks:
-            for client, one in risk.clients.items():
-                most[client] = max(most.get(client, 0), one.people)
+        of = ((client, one.people) for r in self.risks for client, one in r.people.items())
+        most = {c: max(n for _, n in each) for c, each in grouped(of, itemgetter(0)).items()}
+        most.pop(None, None)
         self.clients = sorted(most, key=lambda c: -most[c])[:ROWS]
         self.more = len(most) - len(self.clients)
+        self.over_all = [f for s in self.asked if (f := audit.over_all(s))]
 
-    def _counted(self) -> Iterator[Risk]:
-        for secret in self.asked:
-            if people := known(self.audit, secret):
-                by_client = {str(c): one for c, one in people.items() if c is not None}
-                yield Risk(secret, people[None], by_client)
-
-    def listeners(self) -> list[Listener]:
-        """Every threat model there is: what this audit tested it with, or how to test it."""
+    def listeners(self) -> list[tuple[str, str, str]]:
+        """Every threat model there is: what this audit tested it with, or how to test it, and by
+        which command."""
         found = []
         listening = [i.name for i in self.audit.attacks if i.listens]
         ran = {f.attack for f in self.audit.findings if f.client is not None}
@@ -77,13 +63,13 @@ class First:
         for name in dict.fromkeys([here, *THREATS]):
             who = words.capital(words.actor(name))
             if name == here:
-                found.append(Listener(who, how))
+                found.append((who, how, ""))
             elif SAME_MESSAGES.get(name) == here:
-                found.append(Listener(who, "holds the same messages of each client: as above"))
+                found.append((who, "holds the same messages of each client: as above", ""))
             elif not THREATS[name].isolates:
                 how = self.command("audit", name, "--threat", name)
-                found.append(Listener(who, "not tested here", how))
-        return [*found, Listener("A holder of the final model alone", "no attack here tests it")]
+                found.append((who, "not tested here", how))
+        return [*found, ("A holder of the final model alone", "no attack here tests it", "")]
 
     def knowledge(self) -> str:
         """What the strongest attack had in its view, in a sentence."""
@@ -106,24 +92,6 @@ class First:
     def too_slow(self) -> bool:
         """Whether rungs were left out because they take minutes."""
         return any("--ladder" in one.reason for one in self.audit.skipped)
-
-    def sure(self) -> list[str]:
-        """How far the figures above may be relied on."""
-        best = [f for s in self.asked if (f := self.audit.over_all(s)) and f.calibration]
-        claims = sum(f.calibration.certain for f in best if f.calibration)
-        right = sum(f.calibration.certain_right for f in best if f.calibration)
-        lines = []
-        if claims:
-            share = words.percent(right / claims, 1)
-            lines.append(f"Of {claims:,} values that attacks claim beyond 99%, {share} are right.")
-        flagged = sum(f.flagged for s in self.asked if (f := self.audit.over_all(s)))
-        if flagged:
-            lines.append(f"{words.count(flagged, 'answer')} that flag themselves are left out.")
-        lines.append(
-            "“Exposed” is corrected for multiple testing over all clients, secrets and attacks "
-            "(family-wise error at most 5%)."
-        )
-        return [*lines, verdict.replay_words(self.audit)]
 
     def advice(self) -> list[Advice]:
         """What to do next: the cheapest change measured or the command that measures it."""

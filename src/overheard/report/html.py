@@ -49,15 +49,10 @@ def render(audit: Audit, measured: Sequence[Point] = ()) -> str:
     ``measured``: what a sweep found, for "What would help".
     """
     for rows in TABLE_ROWS:
-        page = _render(audit, rows, measured)
+        page = _page("page.html.j2", contents(audit, rows, measured))
         if len(page.encode("utf-8")) <= MOST_BYTES:
             break
     return page
-
-
-def _render(audit: Audit, rows: int, measured: Sequence[Point]) -> str:
-    picture = svg.threat_picture(audit.run.threat)
-    return _page("page.html.j2", contents(audit, rows, measured) | {"picture": picture})
 
 
 def render_settings(points: Sequence[Point], name: str) -> str:
@@ -71,6 +66,7 @@ def _page(template: str, parts: dict[str, Any]) -> str:
     style, script = _asset("page.css"), _asset("page.js")
     text = _template(template).render(
         parts,
+        svg=svg,
         style=Markup(style),  # nosec B704  # a file of this package
         script=Markup(script),  # nosec B704  # a file of this package
         policy=_policy(style, script),
@@ -87,9 +83,9 @@ def contents(audit: Audit, rows: int, measured: Sequence[Point]) -> dict[str, An
         "page": model.Page(audit, rows),
         "run": audit.run,
         "replayed": verdict.replay_words(audit),
-        "replays": verdict.replay_lines(audit)[:rows],
         "curves": model.curves(audit),
         "ladders": model.ladders(audit),
+        "ladder_chart": model.ladder_chart,
         "frontiers": advice.frontiers(measured),
         "advice": advice.ranked(audit),
         "paper": title,

@@ -6,54 +6,19 @@ Nothing is decided here: levels and strongest findings are the audit's own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
-from markupsafe import Markup
 
 from overheard.evaluation.decision import COMPARISON, best_of, strongest
-from overheard.evaluation.record import Audit, Bin, Failed, Finding, Skipped
+from overheard.evaluation.record import Audit, Failed, Finding, Skipped
 from overheard.questions.question import Topic, by_question, grouped
 from overheard.report import svg, verdict, words
 
 CHART_CLIENTS = 30
 """Up to this many clients a chart shows them all; beyond, the pooled row and the worst ones."""
 CHART_WORST = 20
+OUTCOMES = ("does not fit", "cannot be checked", "fits")
+"""Of replays, the first first."""
 OPEN_CLIENTS = 12
 """Up to this many clients their tables are unfolded from the start."""
-
-
-@dataclass(frozen=True)
-class Calibrated:
-    """One secret: how sure the strongest attack is, over ``n`` records of all clients of which its
-    probabilities hold, and client by client."""
-
-    topic: Topic
-    pooled: Finding
-    n: int
-    bars: tuple[tuple[str, Bin], ...]
-    reliability: Markup
-    clients: tuple[Finding, ...]
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One secret: what the strongest attack learned from ever more rounds."""
-
-    topic: Topic
-    attack: str
-    client: str
-    line: tuple[Finding, ...]
-    figure: Markup
-    guesses: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Ladder:
-    """One attribute by what is known of the client: all clients together, and client by client."""
-
-    chart: svg.Chart
-    rungs: tuple[Finding, ...]
-    single: tuple[Finding, ...]
 
 
 class Page:
@@ -61,7 +26,7 @@ class Page:
 
     def __init__(self, audit: Audit, most_rows: int) -> None:
         self.audit = audit
-        self.verdicts = verdict.verdicts(audit)
+        self.replays = sorted(audit.replays, key=lambda r: OUTCOMES.index(r.outcome))[:most_rows]
         self.guessed_orders = verdict.guessed_orders(audit)
         self.topics = [secret.topic for secret in audit.secrets]
         self.topic_number = {topic: i for i, topic in enumerate(self.topics)}
@@ -85,7 +50,7 @@ class Page:
         self.population = len(audit.run.clients) if self.together else len(self.clients)
         self.audited = len({f.client for f in audit.findings}) or len(self.clients)
         self.audited = self.population if self.together else self.audited
-        self.charts = [c for c in map(self._chart, self.topics) if c.rows]
+        self.charts = [self._chart(topic) for topic in self.topics if not topic.skipped]
         self.tables = self._tables(most_rows)
         self.rows_hidden = len(self.alone) - sum(len(of) for of in self.tables.values())
         self.open = len(self.tables) <= OPEN_CLIENTS
@@ -96,9 +61,10 @@ class Page:
         self.failures = words.failures(audit)
         self.reasons = words.unique(f"{s.attack}: {s.reason}" for s in audit.skipped)
         skipped = grouped(audit.skipped, lambda s: (s.attack, s.reason))
-        self.skipped = [_skipped(of) for of in list(skipped.values())[:most_rows]]
+        self.skipped = list(skipped.values())[:most_rows]
         self.skipped_hidden = len(skipped) - len(self.skipped)
-        self.calibrated = [c for t in self.topics if (c := self._calibrated(t, most_rows // 4))]
+        self.calibrated = [c for t in self.topics if (c := self._calibrated(t))]
+        self.calibrated_most = most_rows // 4
         lifts = [f for f in self.best.values() if f.lift is not None and f.measure.hits]
         self.lifts = sorted(lifts, key=lambda f: -(f.lift or 0.0))[: most_rows // 4]
 
@@ -132,7 +98,7 @@ class Page:
             group.sort(key=lambda f: place[f.attack], reverse=True)
         hidden = 0 if topic.together else len(order) - len(shown)
         rows = [self._row(group, topic) for group in groups]
-        return svg.chart("", rows, self._scale(topic) if rows else None, topic, hidden)
+        return svg.Chart(rows, self._scale(topic), topic, hidden)
 
     def _row(self, group: Sequence[Finding], topic: Topic) -> svg.Row:
         first, metric = group[0], topic.measure
@@ -169,21 +135,17 @@ class Page:
                 values += [g for g in guesses if g is not None]
         return svg.share_scale(values) if metric.share else svg.loss_scale(values)
 
-    def _calibrated(self, topic: Topic, most: int) -> Calibrated | None:
-        """How sure the strongest attack is, where the record says it."""
+    def _calibrated(self, topic: Topic) -> tuple[Finding, list[Finding]] | None:
+        """Whose finding says how sure the strongest attack is, over all clients of which its
+        probabilities hold; and the same of each, the surest first."""
         about = [f for f in self.audit.pooled if f.topic == topic and f.reliable and f.calibration]
         best = strongest(about)
         if best is None or best.calibration is None:
             return None
-        bins = best.calibration.bins
-        n = sum(b.n for b in bins)  # without clients where the truth contradicts it
         asked = [f for f in self.audit.findings if (f.attack, f.topic) == (best.attack, topic)]
         certain = {f.client: f.calibration.certain / max(f.n, 1) for f in asked if f.calibration}
         clients = [f for f in asked if f.client in certain and not f.flag]
-        clients.sort(key=lambda f: -certain[f.client])
-        bars = tuple((_between(b), b) for b in bins)
-        drawn = svg.reliability(bins, f"{best.attack} on {words.secret(topic)}")
-        return Calibrated(topic, best, n, bars, drawn, tuple(clients[:most]))
+        return best, sorted(clients, key=lambda f: -certain[f.client])
 
 
 def _by_strength(findings: Iterable[Finding]) -> list[str]:
@@ -193,46 +155,28 @@ def _by_strength(findings: Iterable[Finding]) -> list[str]:
     return sorted(best, key=lambda c: best[c], reverse=True)
 
 
-def _skipped(group: Sequence[Skipped]) -> tuple[str, str, str, list[str]]:
-    """Attacks not run for the same reason: attack, reason, secrets and clients, each once."""
-    secrets = words.joined(words.unique(s.attribute for s in group if s.attribute is not None))
-    return group[0].attack, group[0].reason, secrets, words.unique(s.client for s in group)
+def curves(audit: Audit) -> list[list[Finding]]:
+    """The secrets for which the record has more than one number of rounds: what the strongest
+    attack learned from ever more."""
+    lines = grouped(audit.curves, lambda f: f.key).values()
+    return [sorted(line, key=lambda f: f.rounds) for line in lines if len(line) > 1]
 
 
-def _between(one: Bin) -> str:
-    if one.most == 1.0:
-        return f"beyond {words.percent(one.least)}"
-    return f"{100 * one.least:.0f}–{100 * one.most:.0f}%"
+def ladders(audit: Audit) -> dict[str | None, tuple[list[Finding], list[Finding]]]:
+    """The knowledge ladder of every attribute: of all clients together, and client by client."""
+    by_attribute = grouped(audit.ladder, lambda one: one.attribute).items()
+    return {
+        name: ([r for r in line if not r.client], [r for r in line if r.client])
+        for name, line in by_attribute
+    }
 
 
-def curves(audit: Audit) -> list[Curve]:
-    """The secrets for which the record has more than one number of rounds."""
-    found = []
-    for key, line in grouped(audit.curves, lambda f: f.key).items():
-        if len(line) < 2:
-            continue
-        attack, topic, client = key
-        line.sort(key=lambda f: f.rounds)
-        guesses = {"majority": line[-1].majority, "imputation": line[-1].imputation}
-        known = {k: v for k, v in guesses.items() if v is not None and topic.measure.share}
-        name = f"{attack} on {words.secret(topic)}"
-        drawn = svg.by_rounds(line, [(value, kind) for kind, value in known.items()], name)
-        labels = {kind: words.number(topic.measure, value) for kind, value in known.items()}
-        found.append(Curve(topic, attack, str(client), tuple(line), drawn, labels))
-    return found
-
-
-def ladders(audit: Audit) -> list[Ladder]:
-    """A knowledge ladder an attribute; none where the audit was not asked for them."""
-    made = []
-    for name, line in grouped(audit.ladder, lambda one: one.attribute).items():
-        rungs, single = (tuple(r for r in line if bool(r.client) == of) for of in (False, True))
-        rows = []
-        for rung in rungs:
-            text = words.interval(rung.value, rung.low, rung.high, 1)
-            lane = svg.Lane(0, 0, rung, "not measured" if rung.flag else text)
-            guesses = (rung.majority, rung.imputation)
-            about = words.rung(rung.rung) + words.some(rung)
-            rows.append(svg.Row(rung.rung, about, None, (lane,), *guesses))
-        made.append(Ladder(svg.chart(str(name), rows), rungs, single))
-    return made
+def ladder_chart(rungs: Sequence[Finding]) -> svg.Chart:
+    """What is learned with less and less knowledge, a row a rung."""
+    rows = []
+    for rung in rungs:
+        text = words.interval(rung.value, rung.low, rung.high, 1)
+        lane = svg.Lane(0, 0, rung, "not measured" if rung.flag else text)
+        about = words.rung(rung.rung) + words.some(rung)
+        rows.append(svg.Row(rung.rung, about, None, (lane,), rung.majority, rung.imputation))
+    return svg.Chart(rows, svg.share_scale([value for row in rows for value in row.values]))

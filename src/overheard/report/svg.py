@@ -135,8 +135,7 @@ def loss_scale(values: Sequence[float]) -> Scale:
 class Chart:
     """Rows under each other, on one scale. ``hidden``: how many rows are not drawn."""
 
-    name: str
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     scale: Scale
     topic: Topic | None = None
     hidden: int = 0
@@ -145,15 +144,6 @@ class Chart:
     def attacks(self) -> list[int]:
         """Numbers of those that are drawn."""
         return list(dict.fromkeys(lane.attack for row in self.rows for lane in row.lanes))
-
-
-def chart(
-    name: str, rows: Sequence[Row], scale: Scale | None = None, topic: Topic | None = None,
-    hidden: int = 0,
-) -> Chart:  # fmt: skip
-    """Rows on a scale; without one, of shares, on that which holds them."""
-    scale = scale or share_scale([value for row in rows for value in row.values])
-    return Chart(name, tuple(row for row in rows if row.lanes), scale, topic, hidden)
 
 
 def threat_picture(name: str) -> Markup | None:
@@ -234,11 +224,12 @@ def reliability(bins: Sequence[Bin], name: str) -> Markup:
     return plane.drawn(f"Reliability of {name}", marks)
 
 
-def by_rounds(
-    line: Sequence[Finding], references: Sequence[tuple[float, str]], name: str
-) -> Markup:
-    """What was learned against the number of rounds observed, which is logarithmic."""
-    most = max(h.rounds for h in line)
+def by_rounds(line: Sequence[Finding], name: str) -> Markup:
+    """What was learned against the number of rounds observed, which is logarithmic; of shares,
+    beside the guesses of the last."""
+    most, last = line[-1].rounds, line[-1]
+    guesses = [(last.majority, "majority"), (last.imputation, "imputation")]
+    references = [(v, kind) for v, kind in guesses if v is not None and last.measure.share]
     values = [v for h in line for v in (h.value, h.low, h.high)] + [v for v, _ in references]
     y = share_scale(values) if line[0].measure.share else loss_scale(values)
     x = Scale(0.0, max(log10(most), 0.3), log=True)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
 
-from overheard.evaluation.record import Audit, Replay, Secret, pooled_rate
+from overheard.evaluation.record import Audit, Secret, pooled_rate
 from overheard.foreign.shown import visible
 from overheard.questions.question import grouped
 from overheard.report import words
@@ -56,28 +55,16 @@ def sentences() -> Any:
     return text.get_template("sentences.j2").module
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A secret, and the sentence that answers it."""
-
-    secret: Secret
-    text: str
-
-    @property
-    def level(self) -> str:
-        return self.secret.level
-
-
-def verdicts(audit: Audit) -> list[Verdict]:
-    """One verdict per question, or per attribute where the question is about attributes."""
-    return [Verdict(s, str(sentences().verdict(audit, s))) for s in audit.secrets]
+def verdict(audit: Audit, secret: Secret) -> str:
+    """The sentence that answers it."""
+    return str(sentences().verdict(audit, secret))
 
 
 def headline(audit: Audit) -> list[str]:
     """The verdicts as plain sentences, one per question or attribute."""
     if not audit.secrets:
         return ["Nothing was measured: no attack was run."]
-    return [*(verdict.text for verdict in verdicts(audit)), *guessed_orders(audit)]
+    return [*(verdict(audit, secret) for secret in audit.secrets), *guessed_orders(audit)]
 
 
 def guessed_orders(audit: Audit) -> list[str]:
@@ -97,26 +84,6 @@ def alike(reasons: Iterable[str]) -> list[list[str]]:
 
 def replay_words(audit: Audit) -> str:
     """What replaying the clients' own records under the declared training showed."""
-    by = grouped(audit.replays, lambda r: r.outcome)
-    fits, unchecked = by.get("fits", []), by.get("cannot be checked", [])
-    unfit = [f"{r.client} ({r.reason or _off(r)})" for r in by.get("does not fit", [])]
-    reasons = words.joined(words.unique(r.reason for r in unchecked), 3)
-    counts = len(unchecked), pooled_rate(fits)
-    return str(sentences().replay(len(audit.replays), fits, unfit, reasons, *counts))
-
-
-def replay_lines(audit: Audit) -> list[tuple[str, str]]:
-    """Each client with its outcome in words; what does not fit first."""
-    order = ["does not fit", "cannot be checked", "fits"]
-    return [
-        (r.client, f"{r.outcome}: {r.reason or _off(r, words.count(len(r.rounds), 'round'))}")
-        for r in sorted(audit.replays, key=lambda r: order.index(r.outcome))
-    ]
-
-
-def _off(replay: Replay, rounds: str = "") -> str:
-    """off by 3.1% of its update in round 7, where replays differ by up to 4% apart"""
-    text = f"off by {words.excess(replay.off or 0.0)} of its update in round {replay.round}"
-    if replay.by_chance:
-        text += f", where replays differ by up to {words.excess(replay.by_chance)}"
-    return f"{text}; {rounds} replayed" if rounds else text
+    strange = (r for r in audit.replays if r.outcome == "does not fit")
+    unfit = [f"{r.client} ({r.reason or sentences().off(r)})" for r in strange]
+    return str(sentences().replay(audit.replays, unfit, pooled_rate(audit.replays)))
