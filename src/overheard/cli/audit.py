@@ -201,7 +201,7 @@ def run_audit(
 def summary(record: overheard.Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
     from overheard.report import words
-    from overheard.report.verdict import headline, replay_words
+    from overheard.report.verdict import failures, headline, replay_words, sentences
 
     rows = []
     for row in record.pooled:
@@ -220,5 +220,5 @@ def summary(record: overheard.Audit, title: str = "") -> None:
         terminal.say(
             f"{len(record.skipped)} attack runs were skipped:", *(f"- {r}" for r in reasons)
         )
-    for line in words.failures(record):
-        terminal.complain(f"failed: {line}")
+    for group in failures(record):
+        terminal.complain(f"failed: {sentences().failure(group)}")

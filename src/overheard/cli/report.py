@@ -65,7 +65,7 @@ def compare(
     one, other = overheard.read_audit(before), overheard.read_audit(after)
     found = comparing.compare(one, other, clients)
     refused = bool(found.differs) and not (anyway and (found.rows or found.lost))
-    terminal.emit(found.to_dict() | {"comparable": not refused})
+    terminal.emit(found.model_dump(mode="json") | {"comparable": not refused})
     if refused:
         remedy = "audit the same data and clients under the same threat model"
         remedy += ", or add --anyway" if found.rows or found.lost else ""

@@ -91,9 +91,8 @@ def audit(
     )
     asked.truth  # noqa: B018  # read before anything is attacked, as it may be missing
     pieces = asked.found_by(_parts(asked))
-    scored, unanswered = of(Scored, pieces), (*of(Skipped, pieces), *of(Failed, pieces))
-    ran = {s.finding.attack for s in scored} | {one.attack for one in unanswered}
-    used = [a for a in asked.attacks if a.name in ran]
+    scored = of(Scored, pieces)
+    used = [a for a in asked.attacks if a.question in {t.question for t in asked.targets}]
     findings, over_all = pooled(scored, frozenset(a.name for a in used if listens(a)))
     record = Audit(
         run=_run(asked),

@@ -26,7 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from overheard.errors import ChooseAnotherOutput, FixData, NotRun, OverheardError
 from overheard.evaluation.record import Failed
-from overheard.files import LOCK, replace_durably, sole_writer, write_durably
+from overheard.files import LOCK, refuse_existing, replace_durably, sole_writer, write_durably
 from overheard.transcript.ledger import INDEX
 from overheard.transcript.store import Recording
 
@@ -42,10 +42,9 @@ def silent(what: str, done: int, total: int) -> None:
     """Nobody asks how far it is."""
 
 
-def attempt(
-    run: Callable[[], Answer], attack: str, client: str, attribute: str | None, doing: str = ""
-) -> Answer | Failed:
-    """What ``run`` returns, or how it failed: its error's class, first line and place.
+def attempt(run: Callable[[], Answer], **about: Any) -> Answer | Failed:
+    """What ``run`` returns, or how it failed: its error's class, first line and place. ``about``:
+    whose answer it is (`Failed`).
 
     ``NOT_RUN`` passes, for the caller to say so; so do an interrupt and an exit, which are asked of
     the whole audit, and a warning that is an error, which only `python -W error` makes it.
@@ -57,9 +56,8 @@ def attempt(
     except Exception as error:  # noqa: BLE001  (a MemoryError too: the next attack may need less)
         lines = str(error).strip().splitlines()
         name, message = type(error).__name__, lines[0][:LONGEST] if lines else ""
-        reason = ": ".join(filter(None, (doing, name, message))) + _where(error)
-        about: dict[str, Any] = {"attack": attack, "client": client, "attribute": attribute}
-        return Failed(**about, reason=reason, error=name, doing=doing)
+        reason = ": ".join(filter(None, (about.get("doing"), name, message))) + _where(error)
+        return Failed(**about, reason=reason, error=name)
 
 
 def _where(error: Exception) -> str:
@@ -137,8 +135,8 @@ def unfinished(out: Path) -> Iterator[Path]:
     work = out / UNFINISHED
     begun = work.is_dir() and not work.is_symlink()
     empty = out.is_dir() and not any(out.iterdir())  # of one that was killed here, a line ago
-    if (out.exists() or out.is_symlink()) and not begun and not empty:
-        raise _taken(out)
+    if not begun and not empty:
+        refuse_existing(out)
     made = [place for place in (out, *out.parents) if not place.exists()]
     out.mkdir(parents=True, exist_ok=True)
     work.mkdir(mode=0o700, exist_ok=True)
@@ -164,10 +162,10 @@ def asking(work: Path, asked: Mapping[str, Any], kind: Any) -> Checkpoint:
     wanted = json.loads(json.dumps(asked))
     try:
         there = json.loads((work / ASKED).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError) as error:
+    except (FileNotFoundError, ValueError):
         if len(list(work.parent.iterdir())) > 1:  # of one that was killed at its very end
             _remove(work)
-            raise _taken(work.parent) from error
+            refuse_existing(work.parent)
         shutil.rmtree(work / PIECES, ignore_errors=True)
         there = wanted
         write_durably(work / ASKED, [json.dumps(wanted, indent=1).encode()])
@@ -198,10 +196,6 @@ def fingerprint(recording: Recording) -> str:
         raw = index.read_bytes() if index.is_file() else b"none"
         total.update(hashlib.sha256(raw).digest())
     return total.hexdigest()
-
-
-def _taken(out: Path) -> ChooseAnotherOutput:
-    return ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
 
 
 def _remove(work: Path, *made: Path) -> None:

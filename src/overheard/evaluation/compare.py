@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import TypeAdapter, computed_field
-from pydantic.dataclasses import dataclass
+from pydantic import BaseModel, computed_field
 
 from overheard.evaluation.decision import best_of, mean_change
 from overheard.evaluation.record import Audit, Finding, few
@@ -20,11 +19,9 @@ from overheard.evaluation.record import Audit, Finding, few
 TOGETHER = 0.98
 """Confidence that the intervals of all rows of a comparison hold together, so that about one of
 100 comparisons shows a rise that is none (``experiments/robustness/compare.py`` counts them)."""
-SIDES = ("before", "after")
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(BaseModel, frozen=True):
     """A secret in both audits. ``difference`` is how much more leaks in the second, in the units
     of the metric (shares: of the lift), with its interval."""
 
@@ -45,8 +42,7 @@ class Compared:
         return "fell" if self.high < 0 else "no change shown"
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(BaseModel, frozen=True):
     """``differs``: why the two cannot be compared (empty if they can); ``lost``: what learned most
     before and did not run now, so that no rise could show; ``changed``: settings that are not the
     same, which is what one compares for, attacks that gave results among them."""
@@ -60,11 +56,6 @@ class Comparison:
     @property
     def rose(self) -> bool:
         return any(row.change == "rose" for row in self.rows)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For a program: everything."""
-        content: dict[str, Any] = TypeAdapter(Comparison).dump_python(self, mode="json")
-        return content
 
 
 def compare(before: Audit, after: Audit, clients: bool = False) -> Comparison:
@@ -81,7 +72,7 @@ def compare(before: Audit, after: Audit, clients: bool = False) -> Comparison:
     differs = _differs(*audits)
     if not rows and not lost:
         differs += ("no secret was measured in both",)
-    return Comparison(rows, differs, _changed(*audits), lost)
+    return Comparison(rows=rows, differs=differs, changed=_changed(*audits), lost=lost)
 
 
 def _differs(before: Audit, after: Audit) -> tuple[str, ...]:
@@ -94,7 +85,7 @@ def _differs(before: Audit, after: Audit) -> tuple[str, ...]:
     asked = [sorted({str(f.client) for f in x.findings}) for x in (before, after)]
     if asked[0] != asked[1]:
         differs.append(f"audited clients: {few(asked[0], 3)} and {few(asked[1], 3)}")
-    for which, audit in zip(SIDES, (before, after), strict=True):
+    for which, audit in (("before", before), ("after", after)):
         if audit.unfit:
             differs.append(
                 f"{which}, {few(sorted(audit.unfit), 3)} did not train as declared, so that what "
@@ -134,8 +125,9 @@ def _compared(audits: tuple[Audit, Audit], best: tuple[Finding, Finding], level:
     leaks = np.array([[_leak(found) for found in pair] for pair in pairs])
     sizes = np.array([after.n for _, after in pairs], dtype=np.float64)
     value, low, high = mean_change(leaks[:, 0], leaks[:, 1], sizes, level)
-    first = best[0]
-    return Compared(_secret(first), first.metric, first.client, *best, value, low, high)
+    made: dict[str, Any] = {"difference": value, "low": low, "high": high}
+    made |= {"before": best[0], "after": best[1], "secret": _secret(best[0])}
+    return Compared(**made, metric=best[0].metric, client=best[0].client)
 
 
 def _pairs(

@@ -134,24 +134,23 @@ def _levelled(audit: Audit, decisions: tuple[Decision, Decision]) -> tuple[Findi
     looks = sum(f.attack in listening for f in audit.everything)
     guessed = (f for f in audit.everything if f.attack not in listening)
     free = grouped(guessed, lambda f: (f.topic, f.client))
-    first: list[tuple[Finding, float | None, Level, str]] = []
+    first: list[Finding] = []
     for f in audit.everything:
         others = [g.value for g in free.get((f.topic, f.client), [])]
         guesses = [*([f.majority] if f.measure.share else others), f.imputation]
         reference = f.measure.best(g for g in guesses if g is not None)
         level, why = _level(f, reference, f.attack in listening, decisions, looks)
-        first.append((f, reference, level, why))
+        first.append(f.model_copy(update={"reference": reference, "level": level, "why": why}))
     lacking, unfit = _lacking(audit, first), audit.unfit
     all_unfit = bool(unfit) and unfit >= {f.client for f in audit.findings}
     levelled: list[Finding] = []
-    for f, reference, level, why in first:
+    for f in first:
         strange = all_unfit if f.client is None else f.client in unfit
-        if level == NO_SIGN and _asked(f) in lacking:
-            level, why = NOT_MEASURED, lacking[_asked(f)]
-        elif level in (NO_SIGN, UNCLEAR) and strange:
-            level, why = NOT_MEASURED, UNFIT
-        new = {"reference": reference, "level": level, "why": why}
-        levelled.append(f.model_copy(update=new))
+        why = UNFIT if strange and f.level in (NO_SIGN, UNCLEAR) else ""
+        if f.level == NO_SIGN:
+            why = lacking.get(_asked(f), why)
+        doubt = {"level": NOT_MEASURED, "why": why}
+        levelled.append(f.model_copy(update=doubt) if why else f)
     return tuple(levelled)
 
 
@@ -190,12 +189,10 @@ def _passes(found: Finding, bars: Decision) -> bool:
 _Asked = tuple[str, str | None, str | None]
 
 
-def _lacking(
-    audit: Audit, levels: Sequence[tuple[Finding, float | None, Level, str]]
-) -> dict[_Asked, str]:
+def _lacking(audit: Audit, levelled: Sequence[Finding]) -> dict[_Asked, str]:
     """Where one attack could not read a client, and why: what the others did not find there is left
     open, and what none found over all clients (None) too."""
-    found = {_asked(f): why for f, _, _, why in levels if why}
+    found = {_asked(f): f.why for f in levelled if f.why}
     questions = {info.name: info.question for info in audit.attacks if info.listens}
     for broken in audit.failed:
         if broken.attack in questions and not broken.doing:

@@ -142,16 +142,15 @@ class Asked:
             guess = launch(attack, view, self.options.seed)
             return scorer(attack, guess, time.perf_counter() - begin)
 
-        about = (attack.name, client or ALL_CLIENTS, target.column or None)
+        about: dict[str, Any] = {"attack": attack.name, "client": client or ALL_CLIENTS}
+        about |= {"attribute": target.column or None, "doing": doing}
         try:
             if not (self.options.slow or self.named or doing or not is_slow(attack)):
                 raise ListenLonger(SLOW)
             view, scorer = case()  # an error of the recording is no attack's own
-            return attempt(run, *about, doing)
+            return attempt(run, **about)
         except NOT_RUN as error:
-            reason = f"{doing}: {error}" if doing else str(error)
-            who = {"attack": about[0], "client": about[1], "attribute": about[2]}
-            return Skipped(**who, reason=reason, doing=doing)  # type: ignore[arg-type]
+            return Skipped(**about, reason=f"{doing}: {error}" if doing else str(error))
 
     def target_of(self, found: Finding) -> Target:
         """What a finding is about."""

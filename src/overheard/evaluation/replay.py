@@ -91,7 +91,7 @@ def replayed(
         except OverheardError as error:
             return unchecked(reason=str(error))
 
-    found = attempt(run, "", client, None)
+    found = attempt(run, attack="", client=client)
     if isinstance(found, Replay):
         return found
     return unchecked(reason=f"the replay ended in {found.reason}")

@@ -49,27 +49,11 @@ class First:
         self.clients = sorted(most, key=lambda c: -most[c])[:ROWS]
         self.more = len(most) - len(self.clients)
         self.over_all = [f for s in self.asked if (f := audit.over_all(s))]
-
-    def listeners(self) -> list[tuple[str, str, str]]:
-        """Every threat model there is: what this audit tested it with, or how to test it, and by
-        which command."""
-        found = []
-        listening = [i.name for i in self.audit.attacks if i.listens]
-        ran = {f.attack for f in self.audit.findings if f.client is not None}
-        used = [name for name in listening if name in ran]
-        how = f"tested with {words.count(len(used), 'attack')}: {words.joined(used, 4)}"
-        how = how if used else "asked, but no attack could run"
-        here = self.audit.run.threat
-        for name in dict.fromkeys([here, *THREATS]):
-            who = words.capital(words.actor(name))
-            if name == here:
-                found.append((who, how, ""))
-            elif SAME_MESSAGES.get(name) == here:
-                found.append((who, "holds the same messages of each client: as above", ""))
-            elif not THREATS[name].isolates:
-                how = self.command("audit", name, "--threat", name)
-                found.append((who, "not tested here", how))
-        return [*found, ("A holder of the final model alone", "no attack here tests it", "")]
+        ran = {f.attack for f in audit.findings if f.client is not None}
+        self.used = [i.name for i in audit.attacks if i.listens and i.name in ran]
+        self.here, others = audit.run.threat, (t.name for t in THREATS.values() if not t.isolates)
+        self.threats = words.unique([self.here, *others])
+        self.alike = SAME_MESSAGES.get(self.here)
 
     def knowledge(self) -> str:
         """What the strongest attack had in its view, in a sentence."""

@@ -58,7 +58,7 @@ class Page:
         self.listed = [c for c in self.clients if c in known]
         if len(self.clients) > most_rows // 4:  # then those where most was learned
             self.listed = _by_strength(audit.findings)[: most_rows // 4]
-        self.failures = words.failures(audit)
+        self.failures = verdict.failures(audit)
         self.reasons = words.unique(f"{s.attack}: {s.reason}" for s in audit.skipped)
         skipped = grouped(audit.skipped, lambda s: (s.attack, s.reason))
         self.skipped = list(skipped.values())[:most_rows]

@@ -180,24 +180,18 @@ class Plane:
     def __init__(self, x: Scale, y: Scale, across: Labels, upward: Labels) -> None:
         self.x = replace(x, begin=_LEFT, end=_RIGHT)
         self.y = replace(y, begin=_BOTTOM, end=_TOP, digits=1)
-        self.parts: list[Markup] = []
-        for value, label in upward:
-            self.level(value, "grid")
-            self.parts.append(drawing().label(label, "8.0%", self.y.at(value) + 4, "end"))
-        for value, label in across:
-            x_ = f"{self.x.at(value)}%"
-            self.parts.append(drawing().line(x_, x_, _TOP, _BOTTOM, "grid"))
-            self.parts.append(drawing().label(label, x_, _BOTTOM + 18, "middle"))
+        self.across, self.upward = across, upward
+        self.lines: list[tuple[str, str, float, float, str]] = []
 
     def level(self, value: float, kind: str) -> None:
         """A line across."""
         y = self.y.at(value)
-        self.parts.append(drawing().line(f"{_LEFT}%", f"{_RIGHT}%", y, y, kind))
+        self.lines.append((f"{_LEFT}%", f"{_RIGHT}%", y, y, kind))
 
     def segment(self, x: tuple[float, float], y: tuple[float, float], kind: str) -> None:
         """From the first x and y to the second."""
-        ends = (*(f"{self.x.at(value)}%" for value in x), *map(self.y.at, y))
-        self.parts.append(drawing().line(*ends, kind))
+        (x1, x2), (y1, y2) = map(self.x.at, x), map(self.y.at, y)
+        self.lines.append((f"{x1}%", f"{x2}%", y1, y2, kind))
 
     def join(self, points: Sequence[tuple[float, float]], kind: str) -> None:
         """A line through the points that are finite."""

@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from overheard.evaluation.record import Audit, Secret, pooled_rate
+from overheard.evaluation.record import Audit, Failed, Secret, pooled_rate
 from overheard.foreign.shown import visible
 from overheard.questions.question import grouped
 from overheard.report import words
@@ -65,6 +65,11 @@ def headline(audit: Audit) -> list[str]:
     if not audit.secrets:
         return ["Nothing was measured: no attack was run."]
     return [*(verdict(audit, secret) for secret in audit.secrets), *guessed_orders(audit)]
+
+
+def failures(audit: Audit) -> list[list[Failed]]:
+    """What failed, together where it failed alike."""
+    return list(grouped(audit.failed, lambda f: (f.attack, f.reason)).values())
 
 
 def guessed_orders(audit: Audit) -> list[str]:

@@ -17,8 +17,8 @@ from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from overheard.evaluation.policy import Known
-from overheard.evaluation.record import Audit, Finding
-from overheard.questions.question import Metric, Topic, grouped
+from overheard.evaluation.record import Finding
+from overheard.questions.question import Metric, Topic
 
 if TYPE_CHECKING:
     from overheard.report.advice import Mean
@@ -308,20 +308,3 @@ def _plain(value: object) -> str:
     if isinstance(value, list) and all(isinstance(v, str | int | float) for v in value):
         return ", ".join(map(str, value)) or "none"
     return json.dumps(value, default=str, ensure_ascii=False) if value else "none"
-
-
-def failed(audit: Audit) -> str:
-    """What a reader must know of an audit in which attacks failed before any figure."""
-    runs = count(len(audit.failed), "attack run")
-    return f"{runs} ended in an error, and are in no figure here: more may be learned."
-
-
-def failures(audit: Audit) -> list[str]:
-    """Which attacks failed on which secrets of which clients, and how; one line per error."""
-    lines = []
-    for (attack, reason), group in grouped(audit.failed, lambda f: (f.attack, f.reason)).items():
-        secrets = joined(unique(f.attribute for f in group if f.attribute is not None))
-        about = f" on {secrets}" if secrets else ""
-        clients = joined(unique(f.client for f in group), most=5)
-        lines.append(f"{attack}{about} ({clients}): {reason}")
-    return lines
