@@ -51,7 +51,7 @@ class Data(Spec):
     """The clients' records: a source by its name, or ``source = "file"``, a table of your own."""
 
     source: str
-    """A source by its name (``overheard data list``), or "file". Example: `source = "file"`"""
+    """A source that ``overheard doctor`` lists, or "file". Example: `source = "file"`"""
     path: str = ""
     """Of a file: the table, CSV or Parquet. Example: `path = "people.csv"`"""
     client: str = ""
