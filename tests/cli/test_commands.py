@@ -62,7 +62,7 @@ def test_the_seed_option_overrides_the_config(workplace: Any) -> None:
     assert "seed" not in (workplace.path / "other/messages/index.jsonl").read_text()
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "data list"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example(workplace: Any, command: str) -> None:
     done = workplace.done(*command.split(), "--help")
     assert f"Example: overheard {command}" in " ".join(done.stdout.split())
@@ -72,7 +72,7 @@ def test_help_has_an_example(workplace: Any, command: str) -> None:
 def test_help_lists_every_command(workplace: Any) -> None:
     done = workplace.done("--help")
     listed = set(re.findall(r"^. +([a-z]+) ", done.stdout, re.MULTILINE))
-    assert set(COMMANDS) | {"data"} <= listed
+    assert set(COMMANDS) <= listed
     assert "--install-completion" in done.stdout
     bare = workplace.overheard()
     assert bare.returncode == 2

@@ -89,8 +89,9 @@ def test_held_out_is_what_scikit_learn_holds_out() -> None:
 def test_what_is_held_out_is_everybody_else() -> None:
     columns = {"n": np.arange(20.0), "y": np.zeros(20), "at": np.repeat(["a", "b"], 10)}
     dataset, held = table(columns, ()), HeldOut(share=0.2, by="order")
-    np.testing.assert_array_equal(dataset.tested(held)["n"], [8, 9, 18, 19])
-    assert set(dataset.trained(held).records["n"]).isdisjoint({8, 9, 18, 19})
+    trained, tested = dataset.split(held)
+    np.testing.assert_array_equal(tested["n"], [8, 9, 18, 19])
+    assert set(trained.records["n"]).isdisjoint({8, 9, 18, 19})
 
 
 def test_who_is_given_one_link_is_told_of_no_other_client_s_scales(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from federations import simulated
 from overheard.errors import FixConfig
 from overheard.federation.federation import parse_config
 from overheard.federation.plan import plan
-from overheard.federation.server import RULES, Mean, aggregate, aggregate_sum
+from overheard.federation.server import RULES, Mean, Server
 
 Settings = Callable[..., dict[str, Any]]
 
@@ -43,8 +43,9 @@ def test_a_sum_moves_as_its_clients_do(people: Path, settings_for: Settings) -> 
         (recipe_of(people, settings_for), start - returned),
         (recipe_of(people, settings_for, algorithm="fedsgd"), returned),
     ):
-        one, _ = aggregate(Mean(), (), recipe, start, returned, np.full(4, 0.25))
-        other, _ = aggregate_sum(Mean(), (), recipe, start, updates.sum(axis=0), 4)
+        server = Server(Mean(), recipe, start, ())
+        one = server.averaged(returned, np.full(4, 0.25)).model
+        other = server.summed(updates.sum(axis=0), 4).model
         np.testing.assert_allclose(one, other)
 
 

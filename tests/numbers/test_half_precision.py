@@ -12,7 +12,7 @@ from federations import recipe_in
 
 from overheard.attacks.client import format_of
 from overheard.evaluation.audit import audit
-from overheard.federation.server import Mean, aggregate
+from overheard.federation.server import Mean, Server
 from overheard.federation.simulate import client_shards, train_clients
 from overheard.programs.recipe import named
 from overheard.recorders.recorder import Recorder as LiveRecorder
@@ -87,9 +87,8 @@ def half(federate: Any, path: Path, model: Any, name: str, as_float16: bool) -> 
             sizes = {n: float(s) for n, s in zip(clients, data.sizes, strict=True)}
             returned = {n: arrays(b) for n, b in zip(clients, back, strict=True)}
             recorder.round(number, arrays(theta), returned, sizes)
-            theta = shorten(
-                aggregate(Mean(), (), recipe, theta, back, data.sizes / data.sizes.sum())[0]
-            )
+            server = Server(Mean(), recipe, theta, ())
+            theta = shorten(server.averaged(back, data.sizes / data.sizes.sum()).model)
     return Recording.open(path)
 
 

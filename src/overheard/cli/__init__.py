@@ -36,7 +36,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="What can somebody who only listens learn about each client's data in federated learning?",
 )
-app.add_typer(catalogue.data, name="data")
 
 
 @app.callback()

@@ -1,4 +1,4 @@
-"""What there is: ``overheard attacks``, ``data list``, ``doctor`` and ``explain``."""
+"""What there is: ``overheard attacks``, ``overheard doctor`` and ``overheard explain``."""
 
 from __future__ import annotations
 
@@ -20,24 +20,6 @@ from overheard.errors import FixConfig
 
 if TYPE_CHECKING:
     from overheard.federation.reading import Key
-
-data = typer.Typer(no_args_is_help=True, help="List the data sources.")
-
-
-@data.callback()
-def _data() -> None:
-    """Without this, typer would take the one command below for `data` itself."""
-
-
-@data.command("list", epilog="Example: `overheard data list`")
-def list_sources() -> None:
-    """List the data sources: what, licence, origin, where they are."""
-    from overheard.data.source import sources
-
-    rows = [asdict(k) | {"where": k.where} for k in sources().values()]
-    heads = ["name", "what", "licence", "origin", "where"]
-    terminal.table(["source", *heads[1:]], [[r[h] for h in heads] for r in rows], wide=True)
-    terminal.emit(rows)
 
 
 def attacks(
@@ -87,7 +69,8 @@ def _facts(attack: Any) -> dict[str, Any]:
 
 
 def doctor() -> None:
-    """Print what is installed and which data are found; exit 1 if something needed is missing."""
+    """Print what is installed, the sources of data and where they are, and the limits on foreign
+    files; exit 1 if something needed is missing."""
     from overheard.data.source import sources
     from overheard.foreign.limits import LIMITS, limit, variable
 
@@ -98,7 +81,8 @@ def doctor() -> None:
         of = re.search(r"extra == .(\w+)", condition)
         (extras.setdefault(of[1], {}) if of else core)[name] = _version(name)
     about = {"python": platform.python_version(), "platform": platform.platform()}
-    data, attacks = {n: s.where for n, s in sources().items()}, len(overheard.all_attacks())
+    data = {n: asdict(s) | {"where": s.where} for n, s in sources().items()}
+    attacks = len(overheard.all_attacks())
     installed = {"packages": core, "extras": extras, "data": data}
     terminal.emit(about | installed | {"attacks": attacks, "limits": {n: limit(n) for n in LIMITS}})
     rows = [
@@ -113,7 +97,9 @@ def doctor() -> None:
         state = "installed" if all(there.values()) else f"pip install 'overheard[{extra}]'"
         states.append((extra, state, ", ".join(f"{n} {v or 'missing'}" for n, v in there.items())))
     terminal.table(["extra", "state", "packages"], states)
-    terminal.table(["data", "where"], list(data.items()))
+    heads = ["what", "licence", "origin", "where"]
+    listed = [(name, *(about[head] for head in heads)) for name, about in data.items()]
+    terminal.table(["source", *heads], listed, wide=True)
     bounds = [(n, f"{limit(n)} {k.unit}", k.about, variable(n)) for n, k in LIMITS.items()]
     terminal.table(["limit on foreign files", "at most", "of", "set by"], bounds)
     if not all(core.values()):

@@ -51,7 +51,7 @@ class Data(Spec):
     """The clients' records: a source by its name, or ``source = "file"``, a table of your own."""
 
     source: str
-    """A source by its name (``overheard data list``), or "file". Example: `source = "file"`"""
+    """A source that ``overheard doctor`` lists, or "file". Example: `source = "file"`"""
     path: str = ""
     """Of a file: the table, CSV or Parquet. Example: `path = "people.csv"`"""
     client: str = ""
@@ -144,19 +144,15 @@ class Dataset:
         nobodys = Records({**self.outside.columns, self.client: np.full(len(self.outside), "")})
         return replace(self, records=together(self.records, nobodys), outside=None)
 
-    def trained(self, held_out: HeldOut) -> Dataset:
-        """Without what each client held out, its records in the order in which it has them then."""
-        return replace(self, records=self.records.take(self._trained(held_out)))
-
-    def tested(self, held_out: HeldOut) -> Records:
-        """What clients held out, all of them together."""
-        others = np.setdiff1d(np.arange(len(self.records)), self._trained(held_out))
-        return self.records.take(others).without(self.client)
-
-    def _trained(self, held_out: HeldOut) -> NDArray[np.int64]:
+    def split(self, held_out: HeldOut) -> tuple[Dataset, Records]:
+        """Without what each client held out, its records in the order in which it has them then;
+        and what was held out, of all clients together."""
         who = np.unique(self.records[self.client], return_inverse=True)[1]
         each = (np.flatnonzero(who == c) for c in range(who.max() + 1))
-        return np.concatenate([rows[held_out.trained(len(rows))] for rows in each])
+        trained = np.concatenate([rows[held_out.trained(len(rows))] for rows in each])
+        others = np.setdiff1d(np.arange(len(self.records)), trained)
+        tested = self.records.take(others).without(self.client)
+        return replace(self, records=self.records.take(trained)), tested
 
     def by_client(self) -> dict[str, Records]:
         """Each client's records, without the client column, clients in order of their names."""

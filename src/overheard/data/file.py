@@ -92,15 +92,8 @@ def load(how: Data, sensitive: tuple[str, ...] = ()) -> Dataset:
     if not client:
         records = Records({**records.columns, NOBODYS: np.full(len(records), "nobody")})
     text_target = target in records.columns and records[target].dtype.kind == "U"
-    return Dataset(
-        name=Path(path).stem,
-        records=records,
-        client=client or NOBODYS,
-        target=target,
-        task=how.task or ("classification" if text_target else "regression"),
-        sensitive=sensitive,
-        origin=origin,
-    )
+    task = how.task or ("classification" if text_target else "regression")
+    return Dataset(Path(path).stem, records, client or NOBODYS, target, task, sensitive, origin)
 
 
 def read_table(how: Data, path: str = "", wanted: tuple[str, ...] = ()) -> tuple[Records, str]:

@@ -85,7 +85,7 @@ def plan(
             )
     whole = dataset
     if config.data.held_out is not None:
-        dataset = dataset.trained(config.data.held_out)
+        dataset, _ = dataset.split(config.data.held_out)
     label, trained = _label_secret(config, dataset)
     alone = [secret for secret in asked if isinstance(secret, str)]
     others, trained = secrets.outsiders_of(trained, alone, config.audit.membership, config.seed)

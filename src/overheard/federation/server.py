@@ -8,6 +8,7 @@ with a memory of earlier rounds: `Momentum` is FedAvgM (Hsu, Qi and Brown 2019),
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -99,33 +100,34 @@ def parse_rule(content: Any) -> Any:
     return parse_named("server rule", "rule", RULES, content)
 
 
-def aggregate(
-    rule: ServerRule,
-    state: State,
-    recipe: Recipe,
-    model: Array,
-    returned: Array,
-    weights: NDArray[np.float64],
-) -> tuple[Array, State]:
-    """The next global model, from the models or gradients (n, P) of clients that count so much.
+@dataclass(frozen=True)
+class Server:
+    """A server between two rounds: its model (P,), and what its rule keeps."""
 
-    Where clients return gradients, averaging them is one step along their mean.
-    """
-    mean = np.empty(returned.shape[1])
-    wide = max(1, CACHE // (16 * len(returned)))
-    for begin in range(0, len(mean), wide):  # in float64, without a copy of all models
-        part = slice(begin, begin + wide)
-        mean[part] = weights @ returned[:, part].astype(np.float64)
-    averaged = mean.astype(model.dtype)
-    if recipe.sends_gradient:
-        averaged = model - model.dtype.type(recipe.learning_rate) * averaged
-    return rule.update(state, model, averaged)
+    rule: ServerRule
+    recipe: Recipe
+    model: Array
+    state: State
 
+    def averaged(self, returned: Array, weights: NDArray[np.float64]) -> Server:
+        """The server after a round, from the models or gradients (n, P) of clients that count so
+        much. Where clients return gradients, averaging them is one step along their mean."""
+        mean = np.empty(returned.shape[1])
+        wide = max(1, CACHE // (16 * len(returned)))
+        for begin in range(0, len(mean), wide):  # in float64, without a copy of all models
+            part = slice(begin, begin + wide)
+            mean[part] = weights @ returned[:, part].astype(np.float64)
+        averaged = mean.astype(self.model.dtype)
+        if self.recipe.sends_gradient:
+            averaged = self.model - self.model.dtype.type(self.recipe.learning_rate) * averaged
+        return self._after(averaged)
 
-def aggregate_sum(
-    rule: ServerRule, state: State, recipe: Recipe, model: Array, total: Array, clients: int
-) -> tuple[Array, State]:
-    """The same from the sum (P,) of so many clients' updates."""
-    update = (recipe.learning_rate if recipe.sends_gradient else 1.0) * (total / clients)
-    averaged = np.asarray(model.astype(np.float64) - update).astype(model.dtype)
-    return rule.update(state, model, averaged)
+    def summed(self, total: Array, clients: int) -> Server:
+        """The same from the sum (P,) of so many clients' updates."""
+        rate = self.recipe.learning_rate if self.recipe.sends_gradient else 1.0
+        averaged = np.asarray(self.model.astype(np.float64) - rate * (total / clients))
+        return self._after(averaged.astype(self.model.dtype))
+
+    def _after(self, averaged: Array) -> Server:
+        model, state = self.rule.update(self.state, self.model, averaged)
+        return replace(self, model=model, state=state)

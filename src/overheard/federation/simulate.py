@@ -19,7 +19,7 @@ from overheard.errors import FixConfig, FixData
 from overheard.federation.defences.accounting import budget
 from overheard.federation.defences.contract import Chain, RoundContext, chain
 from overheard.federation.plan import Plan, write_knowledge
-from overheard.federation.server import aggregate, aggregate_sum
+from overheard.federation.server import Server
 from overheard.programs.networks import network
 from overheard.programs.orders import Place, Shuffle, orders
 from overheard.programs.program import Message, Program
@@ -108,18 +108,24 @@ class NetworkRounds:
         dishonest = plan.properties.dishonest if plan.properties else frozenset()
         self.bad = np.array([name in dishonest for name in self.names])
         start = network(self.recipe).initial(plan.config.seed, plan.config.network().initial)
-        self.model = start.astype(self.recipe.precision)
-        self.rule = plan.config.server
-        self.state = self.rule.init(len(self.model))
-        self.own, self.own_state = self.model, self.state  # of the isolated client
+        model, rule = start.astype(self.recipe.precision), plan.config.server
+        self.server = Server(rule, self.recipe, model, rule.init(len(model)))
+        self.own = self.server  # as the isolated client sees it
         self.memory: dict[Any, Any] = {}  # of the defences
         self.taken = np.zeros(len(held), dtype=np.int64)  # rounds in which each took part before
+
+    @property
+    def model(self) -> Array:
+        """The global model that is sent next."""
+        return self.server.model
 
     def take(self, number: int, chosen: Who, recorder: Recorder) -> None:
         """One round with the chosen clients, written down in the precision of the messages."""
         training, seed, defence = self.plan.config.training, self.plan.config.seed, self.defence
         alone = np.array([self.names[c] == training.isolate for c in chosen])
-        sent = np.where(alone[:, None], self.own, self.model) if training.isolate else self.model
+        sent = self.model
+        if training.isolate:
+            sent = np.where(alone[:, None], self.own.model, sent)
         if training.shuffle is not None:
             self.data = shuffled(self.recipe, self.data, training.shuffle, number, self.taken)
             self.taken[chosen] += 1
@@ -142,17 +148,12 @@ class NetworkRounds:
             weights = dict(zip(who, sizes.astype(float), strict=True))
             recorder.round(number, models, answers, weights)
             if not alone.all():
-                others = returned[~alone], training.weights(sizes[~alone])
-                self.model, self.state = aggregate(
-                    self.rule, self.state, self.recipe, self.model, *others
-                )
+                counts = training.weights(sizes[~alone])
+                self.server = self.server.averaged(returned[~alone], counts)
             if alone.any():
-                mine = returned[alone], np.ones(1)
-                self.own, self.own_state = aggregate(
-                    self.rule, self.own_state, self.recipe, self.own, *mine
-                )
+                self.own = self.own.averaged(returned[alone], np.ones(1))
         following = defence.broadcast(self.model.astype(np.float64), context)
-        self.model = following.astype(self.model.dtype)
+        self.server = replace(self.server, model=following.astype(self.model.dtype))
 
     def _sum(self, updates: NDArray[np.float64], context: RoundContext, recorder: Recorder) -> None:
         """The server learns the sum of the updates, and who is in it."""
@@ -160,9 +161,7 @@ class NetworkRounds:
         total, answered = self.defence.total(updates, drops)
         who = [self.names[c] for c in context.who[answered]]
         recorder.aggregated(context.number, self._named(self.model), self._named(total), who)
-        self.model, self.state = aggregate_sum(
-            self.rule, self.state, self.recipe, self.model, total, len(who)
-        )
+        self.server = self.server.summed(total, len(who))
 
     def _named(self, flat: Array) -> dict[str, Array]:
         """A flat model as the named arrays that are sent."""

@@ -19,9 +19,9 @@ from scipy.stats import norm
 
 from overheard.errors import FixConfig
 from overheard.evaluation.decision import COMPARISON, EXPOSED, NOT_MEASURED, strongest
+from overheard.evaluation.policy import unasked
 from overheard.evaluation.record import Audit, Calibration, Failed, Finding, Replay, Skipped
-from overheard.programs.records import Records
-from overheard.questions.question import Topic, question_named
+from overheard.questions.question import Topic
 from overheard.transcript.kind import program_in
 from overheard.transcript.store import Recording
 from overheard.transcript.target import targets_in
@@ -143,7 +143,7 @@ def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -
     every recording, is left out where not even a guess could be scored. What the model does not see
     is in no message.
     """
-    program, records = program_in(recording), recording.truth()[client]
+    program, records = program_in(recording), len(recording.truth()[client])
     assert program is not None  # without a recipe there is no audit
     unseen = {
         (t.question, t.column)
@@ -157,13 +157,13 @@ def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -
         topic, about = secret.topic, [f for f in audit.findings if f.topic == secret.topic]
         exposed = EXPOSED in (secret.level, *(f.level for f in about))
         if (topic.question, topic.attribute) in unseen:
-            one = replace(_unread(audit, topic, len(records)), bits=0.0, share=0.0, doubt="")
+            one = replace(_unread(audit, topic, records), bits=0.0, share=0.0, doubt="")
         elif any(f.level != COMPARISON for f in about):
-            one = _exposure(about, _middle(records, program.target.column, topic), exposed, limits)
-        elif topic.skipped and question_named(topic.question).keys(()):
+            one = _exposure(about, exposed, limits)
+        elif unasked(secret):
             continue
         else:
-            one = _unread(audit, topic, len(records))
+            one = _unread(audit, topic, records)
         result.append(replace(one, doubt="; ".join(filter(None, [*doubts, one.doubt]))))
     if not result:
         remedy = "set audit.attributes, audit.label or audit.membership"
@@ -201,18 +201,14 @@ def worst_draw(draws: Sequence[Exposure]) -> Exposure:
     )
 
 
-def _exposure(
-    about: Sequence[Finding], middle: float | None, exposed: bool, limits: Limits
-) -> Exposure:
-    """Of one secret, by all attacks that listened, beside those that did not; ``middle``: the error
-    of the client's own median."""
+def _exposure(about: Sequence[Finding], exposed: bool, limits: Limits) -> Exposure:
+    """Of one secret, by all attacks that listened, beside those that did not."""
     findings, free = (
         [f for f in about if (f.level == COMPARISON) is baseline] for baseline in (False, True)
     )
     metric, top = findings[0].measure, strongest(findings)
     best = max(findings, key=lambda f: (metric.sign * f.value, f.evidence or 0.0))
-    there = [best.majority, best.imputation, middle, *(f.value for f in free if not metric.share)]
-    guess = metric.best(g for g in there if g is not None)
+    guess = metric.best(g for g in (best.majority, best.reference) if g is not None)
     rated, before = ([f.calibration for f in of if f.calibration] for of in (findings, free))
     bits = share = None
     if rated:
@@ -260,18 +256,6 @@ def _entropy(majority: float) -> float:
     shares = np.array([*[majority] * count, max(0.0, 1 - count * majority)])
     shares = shares[shares > 0]
     return max(float(-(shares * np.log2(shares)).sum()), 1e-9)
-
-
-def _middle(records: Records, label: str, topic: Topic) -> float | None:
-    """The mean error of the median label, or of the median of the groups' means: what who knows
-    the client's own middle gets of its labels. None of a secret that is no number."""
-    if topic.measure.share or topic.measure.limit is not None:
-        return None
-    labels = records[label].astype(np.float64)
-    if topic.attribute is not None:
-        groups = records[topic.attribute]
-        labels = np.array([labels[groups == g].mean() for g in np.unique(groups)])
-    return float(np.abs(labels - np.median(labels)).mean())
 
 
 def _p_value(finding: Finding, guess: float | None) -> float:

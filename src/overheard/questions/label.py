@@ -40,11 +40,6 @@ def group_mean_errors(
     return np.asarray(np.abs(means[there] - truth), dtype=np.float64)
 
 
-def in_groups_present(values: Array, groups: tuple[Value, ...], column: NDArray[Any]) -> Array:
-    """The entries of the groups that the client has, in the order of `group_mean_errors`."""
-    return values[np.isin(groups, column)]
-
-
 def score(case: Case) -> Scorer:
     """Errors of labels, or of groups' mean labels. The baselines of each: imputation from the other
     clients' records, and the best constant guess, which is the client's own median."""
@@ -65,7 +60,7 @@ def score(case: Case) -> Scorer:
             column = records[sorting.column]
             own = np.array([labels[column == group].mean() for group in np.unique(column)])
             units = group_mean_errors(guess.means, guess.groups, column, labels)
-            claims = in_groups_present(guess.sd, guess.groups, column)
+            claims = guess.sd[np.isin(guess.groups, column)]
             asked, free = sorting.column, mean_errors
         else:
             units, claims = label_errors(guess, labels), guess.sd

@@ -35,10 +35,8 @@ def f1(chosen: Flags, positive: Flags) -> float:
     return 2 * int((chosen & positive).sum()) / together if together else 1.0
 
 
-def f1_interval(
-    chosen: Flags, positive: Flags, rng: np.random.Generator, level: float = 0.95
-) -> tuple[float, float]:
-    """Bootstrap over clients, widened where it collapses.
+def f1_interval(chosen: Flags, positive: Flags, rng: np.random.Generator) -> tuple[float, float]:
+    """95% bootstrap over clients, widened where it collapses.
 
     A guess without a mistake has no spread to resample. But F1 = 2J / (1 + J) for the share J of
     clients that are both among those that are either, and Wilson's interval of that share does not
@@ -53,8 +51,8 @@ def f1_interval(
     total = chosen[picks].sum(axis=1) + positive[picks].sum(axis=1)
     usable = total > 0  # one of the resamples is, as good as surely
     scores = 2 * both[usable] / total[usable]
-    ends = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2]).tolist()
-    ends += [2 * j / (1 + j) for j in share_interval(hit[either].astype(np.float64), level)]
+    ends = np.quantile(scores, [0.025, 0.975]).tolist()
+    ends += [2 * j / (1 + j) for j in share_interval(hit[either].astype(np.float64))]
     value = f1(chosen, positive)
     return float(min([*ends, value])), float(max([*ends, value]))
 

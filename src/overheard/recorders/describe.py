@@ -141,7 +141,7 @@ def _outsiders(description: Federation, dataset: Dataset, ready: Plan) -> Record
     elif held is None:
         raise FixConfig('audit.non_members = "held out": data.held_out does not say who that is')
     else:
-        found = dataset.tested(held).only(columns)
+        found = dataset.split(held)[1].only(columns)
     alone = [c for c, domain in ready.attributes.items() if not domain.parts]
     left = apart(found, ready.clients.values(), alone)
     if not len(left):

@@ -74,7 +74,6 @@ def _open(
     grid: Grid, path: str | Path, payload: str, name_by: str, weights: tuple[str, ...]
 ) -> ListeningGrid:
     about = {"framework": "flower", "version": version("flwr")}
-    refuse_existing(path)
     return ListeningGrid(grid, Listener(Recorder(path, payload, about)), name_by, weights)
 
 

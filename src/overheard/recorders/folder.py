@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -45,16 +44,16 @@ def import_folder(folder: str | Path, out: str | Path, pattern: Pattern | None =
     root, how = Path(folder), pattern or Pattern()
     if not root.is_dir():
         raise FixData(f"{root}: no such folder; name the one that holds the checkpoints")
-    sent, returned = _found(root, how)
-    rounds = sorted(returned)
+    found = _found(root, how)
+    rounds = sorted(number for number, there in found.items() if there.keys() - {EVERYBODY})
     if not rounds:
         raise FixData(
             f"{root}: no file is named like {how.returned!r}; give a TOML file with the pattern "
             "(--pattern)"
         )
-    models: Mapping[int, Path] = sent
-    if how.sent_is == "after":
-        models = {later: sent[number] for number in sent if (later := number + 1) in returned}
+    later = int(how.sent_is == "after")
+    models = {n + later: there[EVERYBODY] for n, there in found.items() if EVERYBODY in there}
+    if later:
         rounds = [number for number in rounds if number in models]
         if not rounds:
             raise FixData(f"{root}: no round comes after one with a file like {how.sent!r}")
@@ -70,34 +69,31 @@ def import_folder(folder: str | Path, out: str | Path, pattern: Pattern | None =
         for number in rounds:
             begins = read_arrays(models[number], whole) if number in models else _bytes(b"")
             recorder.sent(number, EVERYBODY, begins)
-            for client, file in sorted(returned[number].items()):
+            clients = {client: file for client, file in found[number].items() if client}
+            for client, file in sorted(clients.items()):
                 weight = how.weights.get(client, float("nan"))
                 recorder.returned(number, client, read_arrays(file, whole), weight)
     return len(rounds)
 
 
-def _found(root: Path, how: Pattern) -> tuple[dict[int, Path], dict[int, dict[str, Path]]]:
+def _found(root: Path, how: Pattern) -> dict[int, dict[str, Path]]:
     """The files of each round, by who sent them. What is named like ``sent`` is not a client's."""
     one, other = _expression("sent", how.sent), _expression("returned", how.returned)
-    sent: dict[int, Path] = {}
-    returned: dict[int, dict[str, Path]] = {}
+    found: dict[int, dict[str, Path]] = {}
     for file in sorted(p for p in root.rglob("*") if p.is_file()):
         name = file.relative_to(root).as_posix()
-        client = ""
-        if not (match := one.fullmatch(name)):
-            if not (match := other.fullmatch(name)):
-                continue
-            client = match["client"]
+        match = one.fullmatch(name) or other.fullmatch(name)
+        if match is None:
+            continue
         if not inside(root, file):
             raise FixData(f"{file}: is a link that leads out of {root}; copy the file there")
-        number = int(match["round"])
-        there: dict[Any, Path] = returned.setdefault(number, {}) if client else sent
-        key = client or number
-        if key in there:  # rounds 1 and 01
-            raise FixData(f"{file}: is the same message as {there[key]}; keep one of the two")
-        there[key] = file
-        check("rounds", len(returned), root, FixData)
-    return sent, returned
+        there = found.setdefault(int(match["round"]), {})
+        client = match.groupdict().get("client", EVERYBODY)
+        if client in there:  # rounds 1 and 01
+            raise FixData(f"{file}: is the same message as {there[client]}; keep one of the two")
+        there[client] = file
+        check("rounds", len(found), root, FixData)
+    return found
 
 
 def _expression(key: str, pattern: str) -> re.Pattern[str]:
