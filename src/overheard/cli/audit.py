@@ -247,9 +247,9 @@ def summary(record: overheard.Audit, title: str = "") -> None:
     from overheard.report import words
     from overheard.report.verdict import failures, headline, replay_words, sentences
 
-    for found in record.findings:
-        if found.suspects:
-            _suspects(found, record.run.rounds)
+    listed = [found for found in record.findings if found.suspects]
+    for found in [f for f in listed if f.attack in record.listening] or listed:
+        _suspects(found, record.run.rounds)
     rows = []
     for row in record.pooled:
         measured = words.value(row) + (", flagged" if row.flag else "")
