@@ -63,7 +63,7 @@ def attribute_values(
             continue
         begin, got = time.process_time(), dict[str, float]()
         if attack is None:
-            imputed = Imputer(seed).values(recipe, truth, client, column, values)
+            imputed = Imputer(seed).values(recipe, truth, client, attribute(column), values)
             assert imputed is not None, "there are other clients to learn from"
             got["accuracy"] = float(imputed.hits.mean())
         else:

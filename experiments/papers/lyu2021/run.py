@@ -120,8 +120,8 @@ def imputed(setting: Setting, seed: int) -> Values:
     ready = plan(parse_config(setting.config(seed)))
     assert ready.auxiliary is not None, "these sources deal a public set"
     truth = {VICTIM: ready.clients[VICTIM], "public": ready.auxiliary}
-    values = ready.attributes[setting.column].values
-    found = Imputer(seed).values(ready.recipe, truth, VICTIM, setting.column, values)
+    values, secret = ready.attributes[setting.column].values, attribute(setting.column)
+    found = Imputer(seed).values(ready.recipe, truth, VICTIM, secret, values)
     assert found is not None, "there is a public set to learn from"
     majority = majority_share(truth[VICTIM][setting.column], values)
     return {"accuracy": float(found.hits.mean()), "majority": majority}

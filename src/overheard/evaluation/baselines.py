@@ -23,7 +23,7 @@ from overheard.transcript.knowledge import (
     ClientProgram,
     PublicRecords,
 )
-from overheard.transcript.target import attribute, joined
+from overheard.transcript.target import Target, joined
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
@@ -65,22 +65,17 @@ class Imputer:
         recipe: Terms,
         truth: Mapping[str, Records],
         client: str,
-        column: str,
+        secret: Target,
         values: tuple[Value, ...],
-        parts: tuple[str, ...] = (),
     ) -> Imputed | None:
-        """The secret, given the public attributes and the label.
-
-        ``parts``: the columns that make up the secret, where they are several. None with a single
-        client, or where the others show one value only.
-        """
-        secret = attribute(*(parts or (column,)))
+        """The secret, one column or several, given the public attributes and the label. None with a
+        single client, or where the others show one value only."""
 
         def table(records: Records) -> tuple[Array, NDArray[Any]]:
-            wanted = positions(joined(records, secret)[column], values)
+            wanted = positions(joined(records, secret)[secret.column], values)
             return _public(recipe, records, secret.columns), wanted
 
-        found = self._of((column, values, secret), truth, client, table, len(values))
+        found = self._of((secret, values), truth, client, table, len(values))
         if found is None:
             return None
         p, wanted = found

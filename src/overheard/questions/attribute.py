@@ -34,7 +34,7 @@ def score(case: Case) -> Scorer:
     else:
         every = (joined(held, case.target)[name].tolist() for held in truth.values())
         values = tuple(sorted({value for held in every for value in held}))
-    others = case.imputer.values(recipe, truth, client, name, values, case.target.columns)
+    others = case.imputer.values(recipe, truth, client, case.target, values)
     if others is not None:
         others = Imputed(others.hits[: len(column)], others.log2[: len(column)])
     imputed = best_imputation(case.view, others, column, values)

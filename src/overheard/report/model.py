@@ -112,16 +112,15 @@ class Page:
             label=whole if client is None else client,
             note=note,
             client=None if client is None else self.client_number[client],
-            lanes=tuple(self._lane(f) for f in lanes),
+            lanes=tuple(
+                svg.Lane(self.number[f.attack], self.look.get(f.attack, 0), f, words.mark(f))
+                for f in lanes
+            ),
             majority=first.majority if metric.share else None,
             imputation=first.imputation if metric.share else None,
             # the dashed line: a model as good as the client's own, or the error of imputation
             limit=None if metric.share else metric.limit or first.imputation,
         )
-
-    def _lane(self, found: Finding) -> svg.Lane:
-        look = self.look.get(found.attack, 0)
-        return svg.Lane(self.number[found.attack], look, found, words.mark(found))
 
     def _scale(self, topic: Topic) -> svg.Scale:
         """One axis for all charts of a metric, so that they can be compared."""

@@ -27,7 +27,6 @@ from overheard.report.verdict import environment
 HEIGHT = 190
 """Of charts of points in a plane, in CSS pixels."""
 _MARGIN = 2.5  # per cent of the width kept free left and right, so that no marker is cut
-_GUESSES = {"majority": "the majority baseline", "imputation": "the imputation baseline"}
 Labels = Sequence[tuple[float, str]]
 
 
@@ -94,23 +93,13 @@ class Row:
     def values(self) -> list[float]:
         """What an axis must hold."""
         ends = [end for lane in self.lanes for end in (lane.found.low, lane.found.high)]
-        return ends + [value for _, value, _ in self.guesses]
+        return ends + [value for _, value in self.guesses]
 
     @property
-    def words(self) -> str:
-        """What the row shows, for those who do not see it."""
-        found = [f"{lane.found.attack} {lane.text}" for lane in self.lanes]
-        return "; ".join([*found, *(text for _, _, text in self.guesses)])
-
-    @property
-    def guesses(self) -> list[tuple[str, float, str]]:
-        """What takes no listening: its kind, its value, and both in words."""
+    def guesses(self) -> list[tuple[str, float]]:
+        """What takes no listening: its kind and its value."""
         values = {"majority": self.majority, "imputation": self.imputation}
-        return [
-            (kind, value, f"{_GUESSES[kind]} {words.percent(value, 1)}")
-            for kind, value in values.items()
-            if value is not None
-        ]
+        return [(kind, value) for kind, value in values.items() if value is not None]
 
 
 def share_scale(values: Sequence[float]) -> Scale:

@@ -257,13 +257,6 @@ def power_of_ten(exponent: int) -> str:
     return plain.get(exponent, f"10{str(exponent).translate(_SUPERSCRIPT)}")
 
 
-def diagnostics(details: Mapping[str, float | int | str], most: int = 12) -> str:
-    """An attack's own diagnostics on one line."""
-    shown = [f"{key.replace('_', ' ')} {_scalar(v)}" for key, v in list(details.items())[:most]]
-    left = len(details) - len(shown)
-    return "; ".join(shown) + (f"; {left} more in audit.json" if left > 0 else "")
-
-
 def settings(recipe: Mapping[str, Any], longest: int = 300) -> list[tuple[str, str]]:
     """A nested recipe as (name, value) lines; long values are cut, audit.json has them whole."""
     lines = []
@@ -291,7 +284,8 @@ def _hundredths(share: float, digits: int) -> str:
     return f"{100 * share:.{digits}f}".replace("-", "−")
 
 
-def _scalar(value: float | int | str) -> str:
+def scalar(value: float | int | str) -> str:
+    """One of an attack's diagnostics."""
     if isinstance(value, bool | str):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else scientific(value)
