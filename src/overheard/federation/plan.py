@@ -292,16 +292,12 @@ def load_data(config: Federation) -> Dataset:
 
 
 def encoding_for(
-    dataset: Dataset,
-    attributes: dict[str, tuple[Value, ...]],
-    how: Data,
-    fit: Records,
-    listed: Records,
+    dataset: Dataset, asked: dict[str, tuple[Value, ...]], how: Data, fit: Records, listed: Records
 ) -> Encoding:
     """The usual encoding of a table; attributes under audit with two numbers stay one input, and so
     do those of more that the dataset calls ordinal.
 
-    ``attributes``: those whose values are known one by one; numbers cut into bins are none of them.
+    ``asked``: those whose values are known one by one; numbers cut into bins are none of them.
     Everybody's or one client's are ``fit``, the records by which numbers are scaled, and
     ``listed``, those whose texts are given codes.
     """
@@ -313,7 +309,7 @@ def encoding_for(
 
     blocks: list[Pixels | Codes | OneHot | Scaled] = []
     for column in dataset.inputs():
-        values, domain = dataset.records[column], attributes.get(column, ())
+        values, domain = dataset.records[column], asked.get(column, ())
         if column in dataset.images:
             shape = dataset.images[column]
             blocks.append(Pixels(column=column, shape=shape, **spread(fit[column])))

@@ -238,28 +238,22 @@ class ProgramRounds:
 
 
 def train_clients(
-    recipe: Recipe,
-    sent: Array,
-    data: Shards,
-    chosen: NDArray[np.int64],
-    seed: int,
-    number: int,
-    hooks: Hooks = (),
+    recipe: Recipe, sent: Array, data: Shards, who: Who, seed: int, number: int, hooks: Hooks = ()
 ) -> Array:
-    """What the chosen clients return (len(chosen), P), clients of similar size in one batch.
+    """What the chosen clients return (len(who), P), clients of similar size in one batch.
 
-    ``sent``: one model (P,) for all, or one for each (len(chosen), P). ``hooks``: what defences do
+    ``sent``: one model (P,) for all, or one for each (len(who), P). ``hooks``: what defences do
     inside local training.
     """
-    returned = np.empty((len(chosen), sent.shape[-1]), sent.dtype)
-    by_size = np.argsort(data.sizes[chosen], kind="stable")
-    for begin in range(0, len(chosen), CHUNK):
+    returned = np.empty((len(who), sent.shape[-1]), sent.dtype)
+    by_size = np.argsort(data.sizes[who], kind="stable")
+    for begin in range(0, len(who), CHUNK):
         part = by_size[begin : begin + CHUNK]
         rng = stream(seed, "batches", number, begin)
         start = sent if sent.ndim == 1 else sent[part]
         with np.errstate(over="ignore", invalid="ignore"):
             place = returned[begin : begin + CHUNK]
-            local_training(recipe, start, data.take(chosen[part]), rng, place, hooks=hooks)
+            local_training(recipe, start, data.take(who[part]), rng, place, hooks=hooks)
     if (by_size[1:] < by_size[:-1]).any():
         returned = returned[np.argsort(by_size)]
     with np.errstate(over="ignore", invalid="ignore"):
