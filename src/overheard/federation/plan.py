@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -187,9 +188,7 @@ def _recipe(
         )
     loss = training.loss or ("cross_entropy" if target.classes else "squared_error")
     outputs = len(target.classes) if len(target.classes) > 2 else 1
-    model = (
-        _network(wanted, encoding, outputs) if architect is None else architect(encoding, outputs)
-    )
+    model = (architect or partial(_network, wanted))(encoding, outputs)
     check("parameters", model.size, "the model", FixConfig)
     private = defence.step(len(target.classes)).private
     parts = {"model": model, "loss": loss, "encoding": encoding, "target": target, "own": own}

@@ -87,10 +87,7 @@ def budgets(plan: Plan, defence: Chain, sizes: Mapping[str, int]) -> dict[str, A
     """The differential privacy that the defences promise a record of each client."""
     rounds, everybody = plan.config.training.rounds, sum(sizes.values())
     recipe = plan.program if isinstance(plan.program, Recipe) else None
-    of_size = {
-        size: budget(defence.claims, recipe, size, rounds, everybody)
-        for size in set(sizes.values())
-    }
+    of_size = {n: budget(defence.claims, recipe, n, rounds, everybody) for n in {*sizes.values()}}
     found = {client: of_size[size] for client, size in sizes.items()}
     return {client: b.as_json() for client, b in found.items() if b is not None}
 
