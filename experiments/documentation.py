@@ -26,7 +26,7 @@ import typer.main
 from experiments.pages import ROOT, table
 from overheard.attacks import all_attacks, equation, is_slow, words
 from overheard.cli import app
-from overheard.cli.explain import every_key, kind_of, only
+from overheard.cli.catalogue import every_key, kind_of, only
 from overheard.errors import FixConfig
 from overheard.evaluation.record import Audit, read_audit
 from overheard.federation.reading import Key

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import TypeAdapter
 
-from overheard.cli import explain
+from overheard.cli.catalogue import every_key, explain
 from overheard.errors import FixConfig
 from overheard.federation.federation import OF_RECORDINGS, OF_SIMULATIONS, Federation, read_config
 from overheard.federation.reading import tables_at
@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_every_key_says_what_it_means_and_has_an_example_that_is_valid() -> None:
-    for key in explain.every_key():
+    for key in every_key():
         name = key.path.rpartition(".")[2]
         field = key.table.model_fields[name]
         assert key.meaning or name in ("name", "rule"), key.path
@@ -140,7 +140,7 @@ def test_every_key_says_what_it_means_and_has_an_example_that_is_valid() -> None
     [("epochs", "training.epochs: whole number, at least 1"), ("defence.noise", "(dp_sgd)")],
 )
 def test_a_key_is_explained(key: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    explain.explain(key)
+    explain(key)
     assert said in " ".join(capsys.readouterr().out.split())
     with pytest.raises(FixConfig, match=rf"no key '{key}z'; did you mean"):
-        explain.explain(f"{key}z")
+        explain(f"{key}z")

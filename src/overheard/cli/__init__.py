@@ -22,8 +22,6 @@ from overheard.cli import (
     catalogue,
     check,
     describe,
-    detect,
-    explain,
     preflight,
     recording,
     report,
@@ -76,10 +74,10 @@ for _example, _command in (
     ("share run --target attribute.sex --out shared", recording.share),
     ("report audit/audit.json --out report.html", report.report),
     ("compare before/audit.json after/audit.json", report.compare),
-    ("detect run --property poisoning", detect.detect),
+    ("detect run --property poisoning", audit.detect),
     ("verify run", recording.verify),
     ("attacks max_entropy", catalogue.attacks),
-    ("explain training.epochs", explain.explain),
+    ("explain training.epochs", catalogue.explain),
     ("doctor", catalogue.doctor),
 ):
     app.command(_example.partition(" ")[0], epilog=f"Example: `overheard {_example}`")(_command)

@@ -1,7 +1,8 @@
-"""``overheard audit`` and ``overheard demo``: inference attacks on a recording."""
+"""``overheard audit``, its short form ``detect`` and ``demo``: inference attacks on recordings."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -10,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Exit, Option
+from typer import Argument, Exit, Option
 
 import overheard
 from overheard import terminal
@@ -23,6 +24,7 @@ from overheard.foreign.shown import command
 
 if TYPE_CHECKING:
     from overheard.evaluation.policy import Policy
+    from overheard.evaluation.record import Finding
 
 PAGE = "report.html"
 """The report, beside the audit that it shows."""
@@ -169,6 +171,47 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
     terminal.emit({"audits": written, "report": str(out / PAGE)})
 
 
+def detect(
+    run: Annotated[Path, Argument(help="A recording of sums, or of single updates.")],
+    property_: Annotated[
+        str, Option("--property", help="membership, poisoning or free-rider (membership-2, ...).")
+    ],
+    attack: Annotated[
+        str, Option(help="Attack to use (see `overheard attacks`).")
+    ] = "matched_filter",
+    out: Annotated[Path | None, Option(help="Write the audit there; must not exist yet.")] = None,
+    description: Describing = None,
+    trust_code: TrustCode = False,
+    seed: Annotated[int, Option(help="Seed of every random choice.")] = 0,
+) -> None:
+    """Rank the clients by the probability that they have a property, from sums of updates alone.
+
+    A short form of `overheard audit --threat secure-server --target property.PROPERTY`: the server
+    of a federation with secure aggregation knows who took part in each round and the sum of their
+    updates, and has records like the clients'. Where the recording has
+    the truth, the list is scored. If it does not say what to look for, [property] in the TOML file
+    of --with does.
+    """
+    from overheard.report.digest import digest
+    from overheard.transcript.target import client_property
+
+    if out is not None:
+        refuse_existing(out)
+    target, how = client_property(property_), overheard.AuditOptions(seed=seed)
+    with tempfile.TemporaryDirectory(prefix="overheard-") as work:
+        recording = described(run, description, trust_code, Path(work))
+        who = overheard.threat_named("secure-server")
+        record = run_audit(recording, who, [attack], [], [target.key], how)
+    summary(record)
+    if out is not None:
+        write_durably(out, [record.to_json().encode()])
+        terminal.wrote("audit", out)
+    listed = [suspect.model_dump() for found in record.findings for suspect in found.suspects]
+    terminal.emit({"suspects": listed} | digest(record))
+    if record.failed:
+        raise Exit(ATTACK_FAILED)
+
+
 def _refuse_damaged(run: Path) -> None:
     with terminal.waiting("checking every byte"):
         problems = overheard.verify(run).problems
@@ -199,10 +242,14 @@ def run_audit(
 
 
 def summary(record: overheard.Audit, title: str = "") -> None:
-    """The pooled findings as a table, then the verdicts in words."""
+    """Who has a property, where that was asked, and the pooled findings as tables, then the
+    verdicts in words."""
     from overheard.report import words
     from overheard.report.verdict import failures, headline, replay_words, sentences
 
+    listed = [found for found in record.findings if found.suspects]
+    for found in [f for f in listed if f.attack in record.listening] or listed:
+        _suspects(found, record.run.rounds)
     rows = []
     for row in record.pooled:
         measured = words.value(row) + (", flagged" if row.flag else "")
@@ -222,3 +269,18 @@ def summary(record: overheard.Audit, title: str = "") -> None:
         )
     for group in failures(record):
         terminal.complain(f"failed: {sentences().failure(group)}")
+
+
+def _suspects(found: Finding, rounds: int) -> None:
+    """Every client, and who is accused."""
+    from overheard.report import words
+
+    numbers, rows = ["probability", "rounds", "contribution"], []
+    for s in found.suspects:
+        helped = "" if s.contribution is None else f"{s.contribution:.3g}"
+        shares = f"{s.probability:.3f}", f"{s.rounds} of {rounds}", helped
+        rows.append((s.client, "yes" if s.accused else "", *shares, s.remark))
+    title = f"who {words.what_of(found.attribute or '')}, by {found.attack}"
+    terminal.table(["client", "accused", *numbers, "remark"], rows, title, right=numbers)
+    accused = ", ".join(s.client for s in found.suspects if s.accused)
+    terminal.say(f"- accused: {accused or 'nobody'}")

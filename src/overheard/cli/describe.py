@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -15,9 +15,6 @@ from overheard.cli.options import TrustCode
 from overheard.errors import ChooseAnotherOutput, FixConfig, GrantKnowledge
 from overheard.files import write_durably
 from overheard.foreign.shown import command, short
-
-if TYPE_CHECKING:
-    from overheard.identify.search import Outcome
 
 
 def init(
@@ -68,6 +65,7 @@ def _identified(
     from overheard.identify.search import Options, identify
     from overheard.recorders.describe import as_file
     from overheard.recorders.template import BESIDE, undescribed
+    from overheard.report.verdict import sentences
 
     recording, file = undescribed(overheard.Recording.open(run)), run / BESIDE
     if file.exists():
@@ -77,10 +75,8 @@ def _identified(
         found = identify(recording, given, options)
     path = os.path.relpath(table.resolve(), run.resolve())
     also = {"also_fits": tuple(other.words for other in found.open)}
-    description, lines = found.ranking[0].whole, remarks(found)
-    if found.skipped:
-        left = f"Stopped after {minutes:g} minutes (--minutes gives it more) and did not try:"
-        lines.append(f"{left} {', '.join(found.skipped)}.")
+    description = found.ranking[0].whole
+    lines = str(sentences().identified(found, minutes)).splitlines()
     data, audit = (
         description.data.model_copy(update={"path": path}),
         description.audit.model_copy(update=also),
@@ -98,30 +94,6 @@ def _identified(
     terminal.wrote("wrote", file)
     content = {"audit": str(file), "found": best.words, "fits": found.explained}
     return file, content | {"open": [f.words for f in found.open]}
-
-
-def remarks(found: Outcome) -> list[str]:
-    """What was found and how sure that is, in words."""
-    best, checked = found.ranking[0], [r for r in found.fits if r.outcome != "cannot be checked"]
-    lines = [f"Found by replaying the clients' records: {best.words}."]
-    if best.whole.clients:
-        how = "found by replay, too" if found.explained else "guessed, as nothing fits"
-        lines.append(f"Who is who was {how}: see [clients].")
-    if found.explained:
-        lines.append(f"Replay check passed: it reproduces the messages of {len(checked)} clients.")
-    elif found.unfit:
-        lines.append(
-            f"NONE FITS: of the recipes tried this one comes closest and leaves {best.residual:.2g}"
-            f" of the messages' squares; {len(found.unfit)} of {len(checked)} clients did not train"
-            " so. Correct what is wrong here: an audit under it is not measured."
-        )
-    else:
-        lines.append("No client could be checked under it.")
-    if found.open:
-        lines.append("Still open, as the messages are explained as well by:")
-        lines += [f"    {other.words}" for other in found.open]
-    lines.append("Not tried: weight decay, clipped gradients, FedProx, defences, dropout.")
-    return lines
 
 
 def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> overheard.Recording:

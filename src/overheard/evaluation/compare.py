@@ -7,14 +7,13 @@ shares the lift over guessing is compared, so that a change of the guesses is no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, computed_field
 
 from overheard.evaluation.decision import best_of, mean_change
-from overheard.evaluation.record import Audit, Finding, few
+from overheard.evaluation.record import Audit, Finding, few, leaves
 
 TOGETHER = 0.98
 """Confidence that the intervals of all rows of a comparison hold together, so that about one of
@@ -165,7 +164,7 @@ def _changed(before: Audit, after: Audit) -> tuple[tuple[str, str, str], ...]:
             "attacks": ", ".join(sorted({f.attack for f in x.findings})),
             "rounds": str(x.run.rounds),
             "knows": ", ".join(x.run.knows),
-            **_settings(x.run.recipe),
+            **{".".join(keys): str(v) for keys, v in leaves(x.run.recipe) if not _long(v)},
         }
         for x in (before, after)
     )
@@ -173,11 +172,5 @@ def _changed(before: Audit, after: Audit) -> tuple[tuple[str, str, str], ...]:
     return tuple((k, a.get(k, "-"), b.get(k, "-")) for k in names if a.get(k) != b.get(k))
 
 
-def _settings(part: Mapping[str, Any], at: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for name, value in part.items():
-        if isinstance(value, dict):
-            flat |= _settings(value, f"{at}{name}.")
-        elif not isinstance(value, list) or len(str(value)) < 60:
-            flat[f"{at}{name}"] = str(value)
-    return flat
+def _long(value: Any) -> bool:
+    return value == {} or (isinstance(value, list) and len(str(value)) >= 60)

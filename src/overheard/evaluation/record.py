@@ -7,7 +7,7 @@ apply are null, never NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -363,6 +363,18 @@ class Run(Part):
     recipe: dict[str, Any]
     seed: int
     software: dict[str, str]
+
+
+Keys = tuple[str, ...]
+
+
+def leaves(tables: Mapping[str, Any], at: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """Every value in tables within tables, with the keys on the way to it."""
+    for name, value in tables.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, (*at, name))
+        else:
+            yield (*at, name), value
 
 
 class Promise(Part):

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from overheard.evaluation.policy import SAME_MESSAGES, USUAL, Decision, Known, known, unasked
-from overheard.evaluation.record import Audit, Finding, Secret
+from overheard.evaluation.record import Audit, Secret
 from overheard.foreign.shown import command
 from overheard.questions.question import grouped
 from overheard.report import advice, words
@@ -64,14 +64,6 @@ class First:
         held = [phrases[kind] for kind in phrases if kind in best.knew]
         held += [kind for kind in best.knew if kind not in phrases]
         return f"The strongest attack ({best.attack}) was given {words.joined(held, len(held))}."
-
-    def rungs(self) -> list[tuple[str, Finding]]:
-        """What adversaries learn who know less: the secret, and the rung's finding."""
-        of = grouped((r for r in self.audit.ladder if r.client is None), lambda r: r.attribute)
-        for secret in self.asked:
-            if line := of.get(secret.attribute):
-                return [(words.secret(secret.topic), rung) for rung in line]
-        return []
 
     def too_slow(self) -> bool:
         """Whether rungs were left out because they take minutes."""

@@ -17,7 +17,7 @@ from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from overheard.evaluation.policy import Known
-from overheard.evaluation.record import Finding
+from overheard.evaluation.record import Finding, leaves
 from overheard.questions.question import Metric, Topic
 
 if TYPE_CHECKING:
@@ -266,15 +266,12 @@ def diagnostics(details: Mapping[str, float | int | str], most: int = 12) -> str
 
 def settings(recipe: Mapping[str, Any], longest: int = 300) -> list[tuple[str, str]]:
     """A nested recipe as (name, value) lines; long values are cut, audit.json has them whole."""
-    lines: list[tuple[str, str]] = []
-    for key, value in recipe.items():
-        if isinstance(value, Mapping) and value:
-            lines += [(f"{key} · {name}", text) for name, text in settings(value, longest)]
-        else:
-            text = _plain(value)
-            cut = f"{text[:longest]} … (whole in audit.json)"
-            lines.append((str(key), text if len(text) <= longest else cut))
-    return [(name.replace("_", " "), text) for name, text in lines]
+    lines = []
+    for keys, value in leaves(recipe):
+        text = _plain(value)
+        text = text if len(text) <= longest else f"{text[:longest]} … (whole in audit.json)"
+        lines.append((" · ".join(keys).replace("_", " "), text))
+    return lines
 
 
 def unique(names: Iterable[str]) -> list[str]:
