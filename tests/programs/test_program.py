@@ -123,7 +123,7 @@ def test_a_layout_of_its_own_is_for_releases_only(tmp_path):
     lines = attempting.lines_of(index)
     for wrong in ([["other", "F64", [300]]], [["other", "F64"]], "x", [["other", "F64", [1]]] * 2):
         broken = json.loads(json.dumps(lines[1]))
-        broken["messages"][1][2] = wrong
+        broken["messages"][1] = [*broken["messages"][1][:2], wrong]
         with pytest.raises(FixRecording, match="round 0 is not valid"):
             parse_round(tmp_path / "run" / "messages", broken)
     lines[0]["payload"] = "model"

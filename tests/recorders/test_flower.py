@@ -221,7 +221,7 @@ def test_legacy_apps(secure: bool, tmp_path: Path) -> None:
 def read_total(recording: Recording, row: int) -> np.ndarray:
     from safetensors.numpy import load_file
 
-    file = recording.path / "messages" / recording.rounds[row].file["file"]
+    file = recording.path / "messages" / recording.rounds[row].line["file"]
     (name,) = (n for n in load_file(file) if n.startswith("total:"))
     return load_file(file)[name]
 

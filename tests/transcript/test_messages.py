@@ -16,7 +16,6 @@ from safetensors.numpy import load_file
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.transcript.messages import (
     check_client,
-    check_round,
     layout_of,
     parse_round,
     read_messages,
@@ -34,6 +33,12 @@ def written(folder: Path, blocks: dict[tuple[str, str], dict[str, np.ndarray]]) 
 def read(folder: Path, entry: Entry, way: str, who: str) -> dict[str, np.ndarray]:
     (arrays,) = read_messages(folder, parse_round(folder, entry), [(way, who)])
     return arrays
+
+
+def check_round(folder: Path, entry: Entry) -> None:
+    """Every message and the header."""
+    found = parse_round(folder, entry)
+    list(read_messages(folder, found, found.spans))
 
 
 def some_messages(rng: np.random.Generator, size: int = 50) -> dict[tuple[str, str], Any]:
@@ -108,16 +113,18 @@ def test_a_header_that_disagrees_with_the_index_is_unsound(
 ) -> None:
     """Though the digests of all messages are right."""
     entry = written(tmp_path, some_messages(rng))
-    check_round(tmp_path, parse_round(tmp_path, entry))
+    check_round(tmp_path, entry)
     path = tmp_path / entry["file"]
     raw = path.read_bytes()
     assert old in raw
     path.write_bytes(raw.replace(old, new, 1))
     with pytest.raises(FixRecording, match=r"round-000003\.safetensors: its header"):
-        check_round(tmp_path, parse_round(tmp_path, entry))
+        check_round(tmp_path, entry)
     entry["size"] += path.write_bytes(raw[:8] + b" " + raw[8:]) - len(raw)
-    with pytest.raises(FixRecording, match=r"round-000003\.safetensors: its header"):
-        check_round(tmp_path, parse_round(tmp_path, entry))
+    with pytest.raises(
+        FixRecording, match=r"the line of round 3 is not valid: 4 messages with 4 digests"
+    ):
+        check_round(tmp_path, entry)
 
 
 def test_one_message_is_checked_without_the_others(
@@ -134,7 +141,7 @@ def test_one_message_is_checked_without_the_others(
     with pytest.raises(FixRecording, match="do not match the index"):
         read(tmp_path, entry, "returned", "c")
     with pytest.raises(FixRecording, match="do not match the index"):
-        check_round(tmp_path, parse_round(tmp_path, entry))
+        check_round(tmp_path, entry)
 
 
 def test_a_message_that_is_not_there_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -188,10 +195,14 @@ def setting(**values: Any) -> Callable[[Entry], None]:
         setting(size=10**30),
         setting(layout=[["w", "F32", [50, 4]], ["b", "F64", [2]]]),
         setting(layout=[["w", "F128", [50, 3]], ["b", "F64", [2]]]),
-        setting(messages=[["sent", "", "0" * 64]] * 2),
-        setting(messages=[["returned", "", "0" * 64]]),
-        setting(messages=[["sent", ""]]),
-        setting(messages=[["sent", "", "0" * 63 + "g"]]),
+        setting(messages=[["sent", ""]] * 2),
+        setting(messages=[["returned", ""]]),
+        setting(messages=[["sent"]]),
+        setting(digests=["0" * 64]),
+        setting(digests=["0" * 63 + "g"] * 4),
+        lambda entry: entry.pop("layout"),
+        lambda entry: entry.pop("messages"),
+        lambda entry: [entry.pop("layout"), entry.pop("messages")],
     ],
 )
 def test_a_strangers_index_line_is_checked(

@@ -169,11 +169,13 @@ def at_line(number: int, **values: Any) -> Callable[[list[Any]], None]:
 
 
 def swapped(entries: list[Any]) -> list[Any]:
-    return [entries[0], entries[2], entries[1], *entries[3:]]
+    return [*entries[:2], entries[3], entries[2], *entries[4:]]
 
 
 def reshaped(entries: list[Any]) -> None:
-    entries[2]["layout"][0][2] = [3, 1]
+    layout, messages = entries[1]["layout"], entries[1]["messages"]
+    (name, kind, _), *others = layout
+    entries[2] |= {"layout": [[name, kind, [3, 1]], *others], "messages": messages}
 
 
 @pytest.mark.parametrize(
@@ -182,8 +184,11 @@ def reshaped(entries: list[Any]) -> None:
         (at_line(0, payload="secrets"), "the header needs a payload"),
         (at_line(0, about=[]), "the header needs a payload .* and an about"),
         (at_line(0, kind="round"), "has no header line"),
-        (swapped, "round 0 is listed after round 1"),
-        (reshaped, "the arrays of round 1 differ in name, type or shape from those of round 0"),
+        (swapped, "round 1 is not valid: it is listed after round 2"),
+        (
+            reshaped,
+            "round 1 is not valid: its arrays differ from those of round 0",
+        ),
     ],
 )
 def test_a_forged_index_is_refused(run: Path, forge: Forge, change: Any, complaint: str) -> None:
@@ -233,3 +238,18 @@ def test_a_side_file_is_read_and_checked_once(run: Path) -> None:
     assert recording.side("PublicRecords", "attribute.s") is first
     with pytest.raises(FixRecording, match=r"publicrecords\.safetensors: has 0 bytes"):
         Recording.open(run).side("PublicRecords", "attribute.s")
+
+
+def test_a_line_may_say_again_what_its_round_holds(run: Path, forge: Forge) -> None:
+    """The writer says it once, and what is read is the same."""
+    before = [*Recording.open(run).releases("south")]
+
+    def in_full(entries: list[Any]) -> None:
+        assert all("layout" not in e and "messages" not in e for e in entries[2:])
+        for entry in entries[2:-1]:
+            entry |= {key: entries[1][key] for key in ("layout", "messages")}
+
+    forge(run / "messages", in_full)
+    assert verify(run).sound
+    for (_, *one), (_, *other) in zip(before, Recording.open(run).releases("south"), strict=True):
+        np.testing.assert_equal(one, other)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -187,9 +188,7 @@ def _recipe(
         )
     loss = training.loss or ("cross_entropy" if target.classes else "squared_error")
     outputs = len(target.classes) if len(target.classes) > 2 else 1
-    model = (
-        _network(wanted, encoding, outputs) if architect is None else architect(encoding, outputs)
-    )
+    model = (architect or partial(_network, wanted))(encoding, outputs)
     check("parameters", model.size, "the model", FixConfig)
     private = defence.step(len(target.classes)).private
     parts = {"model": model, "loss": loss, "encoding": encoding, "target": target, "own": own}
@@ -292,16 +291,12 @@ def load_data(config: Federation) -> Dataset:
 
 
 def encoding_for(
-    dataset: Dataset,
-    attributes: dict[str, tuple[Value, ...]],
-    how: Data,
-    fit: Records,
-    listed: Records,
+    dataset: Dataset, asked: dict[str, tuple[Value, ...]], how: Data, fit: Records, listed: Records
 ) -> Encoding:
     """The usual encoding of a table; attributes under audit with two numbers stay one input, and so
     do those of more that the dataset calls ordinal.
 
-    ``attributes``: those whose values are known one by one; numbers cut into bins are none of them.
+    ``asked``: those whose values are known one by one; numbers cut into bins are none of them.
     Everybody's or one client's are ``fit``, the records by which numbers are scaled, and
     ``listed``, those whose texts are given codes.
     """
@@ -313,7 +308,7 @@ def encoding_for(
 
     blocks: list[Pixels | Codes | OneHot | Scaled] = []
     for column in dataset.inputs():
-        values, domain = dataset.records[column], attributes.get(column, ())
+        values, domain = dataset.records[column], asked.get(column, ())
         if column in dataset.images:
             shape = dataset.images[column]
             blocks.append(Pixels(column=column, shape=shape, **spread(fit[column])))

@@ -87,10 +87,7 @@ def budgets(plan: Plan, defence: Chain, sizes: Mapping[str, int]) -> dict[str, A
     """The differential privacy that the defences promise a record of each client."""
     rounds, everybody = plan.config.training.rounds, sum(sizes.values())
     recipe = plan.program if isinstance(plan.program, Recipe) else None
-    of_size = {
-        size: budget(defence.claims, recipe, size, rounds, everybody)
-        for size in set(sizes.values())
-    }
+    of_size = {n: budget(defence.claims, recipe, n, rounds, everybody) for n in {*sizes.values()}}
     found = {client: of_size[size] for client, size in sizes.items()}
     return {client: b.as_json() for client, b in found.items() if b is not None}
 
@@ -238,28 +235,22 @@ class ProgramRounds:
 
 
 def train_clients(
-    recipe: Recipe,
-    sent: Array,
-    data: Shards,
-    chosen: NDArray[np.int64],
-    seed: int,
-    number: int,
-    hooks: Hooks = (),
+    recipe: Recipe, sent: Array, data: Shards, who: Who, seed: int, number: int, hooks: Hooks = ()
 ) -> Array:
-    """What the chosen clients return (len(chosen), P), clients of similar size in one batch.
+    """What the chosen clients return (len(who), P), clients of similar size in one batch.
 
-    ``sent``: one model (P,) for all, or one for each (len(chosen), P). ``hooks``: what defences do
+    ``sent``: one model (P,) for all, or one for each (len(who), P). ``hooks``: what defences do
     inside local training.
     """
-    returned = np.empty((len(chosen), sent.shape[-1]), sent.dtype)
-    by_size = np.argsort(data.sizes[chosen], kind="stable")
-    for begin in range(0, len(chosen), CHUNK):
+    returned = np.empty((len(who), sent.shape[-1]), sent.dtype)
+    by_size = np.argsort(data.sizes[who], kind="stable")
+    for begin in range(0, len(who), CHUNK):
         part = by_size[begin : begin + CHUNK]
         rng = stream(seed, "batches", number, begin)
         start = sent if sent.ndim == 1 else sent[part]
         with np.errstate(over="ignore", invalid="ignore"):
             place = returned[begin : begin + CHUNK]
-            local_training(recipe, start, data.take(chosen[part]), rng, place, hooks=hooks)
+            local_training(recipe, start, data.take(who[part]), rng, place, hooks=hooks)
     if (by_size[1:] < by_size[:-1]).any():
         returned = returned[np.argsort(by_size)]
     with np.errstate(over="ignore", invalid="ignore"):

@@ -63,22 +63,15 @@ def describe(
     if isinstance(ready.program, Recipe):
         client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is refused
     if (asked := description.property) is not None:
-        found = _properties(recording, description, asked, ready, names)
-        ready = replace(ready, properties=found)
+        ready = replace(ready, properties=_properties(recording, asked, ready, names))
     if not names:
         ready = replace(ready, clients={}, attributes={})
     elif description.audit.non_members:
         among = _only(dataset, set(names.values()))
-        ready = replace(ready, outsiders=_outsiders(description, among, ready))
-    about = {
-        **{key: value for key, value in recording.about.items() if key != "seed"},
-        "data": dataset.name,
-        "origin": dataset.origin,
-        "clients": [names.get(c, c) for c in recording.clients],
-    }
-    remarks = (*_silent(recording, names), *_own_scales(ready))
-    if others := description.audit.also_fits:
-        remarks = (*remarks, f"These descriptions fit as well: {'; '.join(others)}.")
+        ready = replace(ready, outsiders=_outsiders(among, ready))
+    clients = [names.get(c, c) for c in recording.clients]
+    about = {**recording.about, "data": dataset.name, "origin": dataset.origin, "clients": clients}
+    remarks = _remarks(recording, names, ready)
     header = SideHeader(messages=recording.digest, names=names, about=about)
     with SideWriter(Path(out), header) as writer:
         write_knowledge(writer, ready)
@@ -132,12 +125,12 @@ def _who_trained(
     return {}, dataset
 
 
-def _outsiders(description: Federation, dataset: Dataset, ready: Plan) -> Records:
+def _outsiders(dataset: Dataset, ready: Plan) -> Records:
     """People who are no client's, and whom what is public tells from everybody."""
-    held = description.data.held_out
+    config, held = ready.config, ready.config.data.held_out
     columns = tuple(next(iter(ready.clients.values())).columns)
-    if description.audit.non_members != HELD_OUT:
-        found = _table(description, description.audit.non_members, columns)
+    if config.audit.non_members != HELD_OUT:
+        found = _table(config, config.audit.non_members, columns)
     elif held is None:
         raise FixConfig('audit.non_members = "held out": data.held_out does not say who that is')
     else:
@@ -158,11 +151,7 @@ def _table(description: Federation, path: str, columns: tuple[str, ...]) -> Reco
 
 
 def _properties(
-    recording: Recording,
-    description: Federation,
-    asked: SoughtProperty,
-    ready: Plan,
-    names: Mapping[str, str],
+    recording: Recording, asked: SoughtProperty, ready: Plan, names: Mapping[str, str]
 ) -> Properties:
     """What is looked for among the clients, as the simulator has it of its own."""
     if not asked.record and not asked.behaviour:
@@ -175,12 +164,12 @@ def _properties(
     needed = (*ready.recipe.encoding.columns(), ready.recipe.target.column)
     auxiliary = ready.auxiliary if names else ready.dataset.records.only(needed)
     if asked.auxiliary:
-        auxiliary = _table(description, asked.auxiliary, needed)
+        auxiliary = _table(ready.config, asked.auxiliary, needed)
     if auxiliary is None:
         raise FixConfig("property.auxiliary: name a table of records like the clients'")
     _refuse_absent("property.positives", asked.positives or (), recording.clients, "the recording")
     positives = None if asked.positives is None else tuple(names.get(c, c) for c in asked.positives)
-    wanted = _table(description, asked.record, needed) if asked.record else Records({})
+    wanted = _table(ready.config, asked.record, needed) if asked.record else Records({})
     records = [wanted.take(np.array([k])) for k in range(len(wanted))]
     secrets = [PropertySecret(positives, "", one, k) for k, one in enumerate(records)]
     if asked.behaviour:
@@ -231,29 +220,28 @@ def _recorded(ready: Plan, names: set[str]) -> Plan:
     return ready
 
 
-def _silent(recording: Recording, names: Mapping[str, str]) -> tuple[str, ...]:
+def _remarks(recording: Recording, names: Mapping[str, str], ready: Plan) -> tuple[str, ...]:
+    """What the auditor should know of the description."""
+    found: list[str] = []
     silent = [c for c in recording.clients if c not in names]
-    if not silent or not names:  # nothing is scored, and nobody expects it
-        return ()
-    return (
-        f"No records were given of {len(silent)} of {len(recording.clients)} clients, so nothing "
-        f"is scored for them: {', '.join(silent)}.",
-    )
-
-
-def _own_scales(ready: Plan) -> tuple[str, ...]:
-    """What clients that scale their secrets by themselves tell of them."""
+    if silent and names:  # without any nothing is scored, and nobody expects it
+        found.append(
+            f"No records were given of {len(silent)} of {len(recording.clients)} clients, so "
+            f"nothing is scored for them: {', '.join(silent)}."
+        )
     own = ready.program.own.values() if isinstance(ready.program, Recipe) else ()
     blocks = [b for encoding in own for b in encoding.blocks if not isinstance(b, OneHot)]
     scaled = {b.column for b in blocks if (b.shift, b.scale) != (0.0, 1.0)}
     secrets = [c for domain in ready.attributes.values() for c in domain.columns if c in scaled]
-    if not secrets:
-        return ()
-    return (
-        f"Each client scaled {', '.join(dict.fromkeys(secrets))} by its own mean and deviation, of "
-        "which the adversary is told as of the rest of the training: they say how common each "
-        "value is among its records.",
-    )
+    if secrets:
+        found.append(
+            f"Each client scaled {', '.join(dict.fromkeys(secrets))} by its own mean and "
+            "deviation, of which the adversary is told as of the rest of the training: they say "
+            "how common each value is among its records."
+        )
+    if others := ready.config.audit.also_fits:
+        found.append(f"These descriptions fit as well: {'; '.join(others)}.")
+    return tuple(found)
 
 
 def _clear(recording: Recording, names: Mapping[str, str], remarks: tuple[str, ...]) -> InTheClear:

@@ -14,6 +14,7 @@ from math import isqrt
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 
 from overheard.errors import FixConfig
@@ -39,22 +40,11 @@ def write_template(run: str | Path) -> Path:
     recording = undescribed(Recording.open(run))
     layout, file = sent_layout(recording), recording.path / BESIDE
     network = not releases_arrays(recording.payload)
-    files = (resources.files(__package__) / f"{name}.toml.in" for name in ("audit", "trees"))
-    whole, trees = (source.read_text("utf-8") for source in files)
-    model, inputs = _likely(layout) if network else (trees.rstrip(), 0)
-    parts = whole.split("%%\n")  # every other one is about networks
-    text = "".join(parts if network else parts[::2]).format(
-        run=visible(str(run)),
-        file=visible(str(file)),
-        rounds=len(recording.rounds),
-        clients=len(recording.clients),
-        arrays="\n".join(
-            f"#     {visible(name)}  {'x'.join(map(str, shape))}" for name, shape in layout
-        ),
-        names="\n".join(f'# "{client}" = "{client}"' for client in recording.clients),
-        model=model,
-        width=f"; there are {inputs}" if inputs else "",
-    )
+    dense = dense_of([shape for _, shape in layout]) if network else None
+    source = (resources.files(__package__) / "audit.toml.j2").read_text("utf-8")
+    template = jinja2.Template(source, trim_blocks=True, keep_trailing_newline=True)
+    known = {"run": str(run), "file": str(file), "layout": layout, "recording": recording}
+    text = template.render(known, network=network, dense=dense, visible=visible)
     write_durably(file, [text.encode()])
     return file
 
@@ -206,19 +196,6 @@ def dense_of(shapes: list[tuple[int, ...]]) -> Dense | None:
 def layout_words(layout: Iterable[tuple[str, tuple[int, ...]]]) -> str:
     """Names and shapes, for an error."""
     return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in layout)
-
-
-def _likely(layout: Layout) -> tuple[str, int]:
-    """The lines of [model] that the shapes suggest, and the number of inputs."""
-    own = '# factory = "package.module:function"   # your own torch module; needs --trust-code'
-    dense = dense_of([shape for _, shape in layout])
-    if dense is None:
-        return f"# The arrays are not those of dense layers, one after the other.\n{own}", 0
-    names = 'name = "linear"              # or "logistic", if the target is a class'
-    if dense.hidden:
-        hidden = f'name = "mlp"\nhidden = {list(dense.hidden)}'
-        names = f'{hidden}\nactivation = "relu"          # relu, tanh or sigmoid'
-    return f"{names}\n{own}", dense.inputs
 
 
 def possible(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[str, Federation]]:

@@ -11,16 +11,16 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any
 
 from overheard.errors import FixData, FixRecording
 from overheard.files import OPEN, PRIVATE, new_folder, sync_folder, write_durably
-from overheard.foreign.files import parse_json, read_bounded
+from overheard.foreign.files import opened, parse_json, read_bounded
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short
 
@@ -149,21 +149,21 @@ def as_json(content: Any) -> str:
         raise FixData(f"not JSON: {error}; use text, finite numbers, lists and mappings") from error
 
 
-def listed_file(folder: Path, entry: Entry) -> Path:
-    """The path of a listed file; refuses names that lead anywhere else."""
+@contextmanager
+def listed_file(folder: Path, entry: Entry) -> Iterator[tuple[BufferedReader, Path]]:
+    """A listed file of the size listed, and its path; refuses names that lead anywhere else."""
     name = entry.get("file")
     if not isinstance(name, str) or not _FILE_NAME.fullmatch(name) or name.endswith(".part"):
         raise FixRecording(f"{folder / INDEX}: {short(name)} is not an allowed file name")
     path = folder / name
-    if path.is_symlink() or not path.is_file():
-        raise FixRecording(f"{path}: missing (or not a plain file); restore it from a copy")
-    if not isinstance(entry.get("size"), int) or path.stat().st_size != entry["size"]:
-        raise FixRecording(
-            f"{path}: has {path.stat().st_size} bytes where the index says "
-            f"{short(entry.get('size'))}; it is truncated or was changed; restore it from a copy"
-        )
-    check("file_bytes", path.stat().st_size, path)
-    return path
+    with opened(path) as (file, size):
+        if size != entry.get("size"):
+            raise FixRecording(
+                f"{path}: has {size} bytes where the index says {short(entry.get('size'))}; it is "
+                "truncated or was changed; restore it from a copy"
+            )
+        check("file_bytes", size, path)
+        yield BufferedReader(file, 1), path  # whole pieces are read, past no buffer
 
 
 def damaged(path: Path) -> FixRecording:
@@ -173,8 +173,9 @@ def damaged(path: Path) -> FixRecording:
 
 def read_checked(folder: Path, entry: Entry, bound: str = "table_bytes") -> bytes:
     """The bytes of a listed file within a limit, checked against its digest."""
-    path = listed_file(folder, entry)
-    raw = read_bounded(path, bound)
+    with listed_file(folder, entry) as (file, path):
+        check(bound, entry["size"], path)
+        raw = file.read(entry["size"])
     if hashlib.sha256(raw).hexdigest() != entry.get("sha256"):
         raise damaged(path)
     return raw

@@ -12,9 +12,9 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from io import BufferedReader
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -26,7 +26,6 @@ from pydantic import AfterValidator, BaseModel, Field, StrictInt, StrictStr, Val
 
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.files import write_durably
-from overheard.foreign.files import opened
 from overheard.foreign.limits import check
 from overheard.foreign.shown import first_error, short, visible
 from overheard.transcript.ledger import INDEX, Entry, damaged, listed_file
@@ -78,28 +77,29 @@ MAX_SIDE = 1 << 53
 
 class Span(NamedTuple):
     """A message: where it begins and ends, after the head of the file, of which arrays it is made,
-    their digest, and the file's own words for its direction and client."""
+    and its place among the messages of its round."""
 
     begin: int
     end: int
     layout: Layout
-    sha256: str
-    named: Key
+    place: int
 
 
 @dataclass(frozen=True)
 class Round:
-    """A checked index line: which messages a round's file holds and where each lies.
+    """A checked index line: which messages the file of a round holds and where each lies.
 
-    ``spans``: of each message, after the ``head`` of the file. ``layout``: of the first; the others
-    differ only in releases of programs and in totals. ``participants``: who took part.
+    ``head``: how the file begins. ``layout``: of the first message; the others differ only in
+    releases of programs and in totals. ``spans``: of each message. ``digests``: of each, in the
+    file's order. ``participants``: who took part. Rounds that hold the same share what says so.
     """
 
     number: int
-    file: Entry
-    head: int
+    line: Entry
+    head: bytes
     layout: Layout
     spans: Mapping[Key, Span]
+    digests: list[str]
     weights: Mapping[str, float]
     participants: tuple[str, ...]
 
@@ -108,14 +108,16 @@ class Round:
         """Whether it holds a total in place of what each client returned."""
         return TOTAL in self.spans
 
-    def renamed(self, names: Mapping[str, str]) -> Round:
-        """The same round, its clients called otherwise; the messages lie where they lay."""
-        return replace(
-            self,
-            spans={(way, names.get(c, c)): span for (way, c), span in self.spans.items()},
-            weights={names.get(c, c): weight for c, weight in self.weights.items()},
-            participants=tuple(names.get(c, c) for c in self.participants),
-        )
+
+def renamed(rounds: Iterable[Round], names: Mapping[str, str]) -> Iterator[Round]:
+    """The same rounds, their clients called otherwise; the messages lie where they lay."""
+    spans: dict[int, Mapping[Key, Span]] = {}
+    for one in rounds:
+        if (there := id(one.spans)) not in spans:
+            spans[there] = {(way, names.get(c, c)): span for (way, c), span in one.spans.items()}
+        weights = {names.get(c, c): weight for c, weight in one.weights.items()}
+        participants = tuple(names.get(c, c) for c in one.participants)
+        yield replace(one, spans=spans[there], weights=weights, participants=participants)
 
 
 def _named(client: object) -> str:
@@ -162,41 +164,51 @@ def _bytes(code: str, shape: tuple[int, ...]) -> int:
     return prod(shape) * _SIZES[code]
 
 
-def _head(layouts: Mapping[Key, Layout]) -> bytes:
-    """How a safetensors file begins that holds these messages one after the other."""
-    header: dict[str, Any] = {}
-    end = 0
-    for (direction, client), layout in layouts.items():
+def _placed(layouts: Mapping[Key, Layout]) -> tuple[bytes, Mapping[Key, Span], int]:
+    """Of messages of these layouts, one after the other: how a safetensors file begins that holds
+    them, where each lies, and the size of the file."""
+    arrays: list[str] = []
+    spans: dict[Key, Span] = {}
+    length = end = 0
+    for place, ((way, who), layout) in enumerate(layouts.items()):
+        first = end
         for name, code, shape in layout:
             begin, end = end, end + _bytes(code, shape)
-            about = {"dtype": code, "shape": list(shape), "data_offsets": [begin, end]}
-            header[f"{direction}:{client}:{name}"] = about
-    text = json.dumps(header, separators=(",", ":")).encode()
+            key, sides = json.dumps(f"{way}:{who}:{name}"), ",".join(map(str, shape))
+            about = f'"dtype":"{code}","shape":[{sides}],"data_offsets":[{begin},{end}]'
+            arrays.append(f"{key}:{{{about}}}")
+            length += len(arrays[-1])
+        if length > MAX_HEADER_BYTES:  # known before the rest of a stranger's is made
+            raise ValueError(f"the header of its file has more than {MAX_HEADER_BYTES} bytes")
+        spans[way, who] = Span(first, end, layout, place)
+    text = f"{{{','.join(arrays)}}}".encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    return len(text).to_bytes(8, "little") + text, spans, 8 + len(text) + end
 
 
 def write_round(
     folder: Path,
     number: int,
     messages: Mapping[Key, Arrays],
-    before: Layout | None = None,
+    before: Round | None = None,
     free: bool = False,
 ) -> Entry:
-    """Write the messages, keyed (direction, client), of one round; returns the index entry.
+    """Write the messages, keyed (direction, client), of one round; returns the index entry, which
+    says what the file holds only where that of the round ``before`` held something else.
 
     ``sent`` with client ``""`` is a broadcast, ``total`` with client ``""`` the sum of the round's
-    updates. All messages must have one layout, that of the round ``before``, but a total is
-    float64; or, ``free``, each its own. Their arrays are written in the order of the first
-    message's: what is recorded does not depend on a dict's order.
+    updates. All messages must have one layout, that of the round before, but a total is float64;
+    or, ``free``, each its own. Their arrays are written in the order of the first message's: what
+    is recorded does not depend on a dict's order.
     """
-    order = [name for name, _, _ in before or layout_of(next(iter(messages.values())))]
+    first = before.layout if before else layout_of(next(iter(messages.values())))
+    order = [name for name, _, _ in first]
     messages = {
         key: {n: arrays[n] for n in order} if set(arrays) == set(order) else arrays
         for key, arrays in messages.items()
     }
     layouts = {key: layout_of(arrays) for key, arrays in messages.items()}
-    layout = next(iter(layouts.values())) if free or before is None else before
+    layout = next(iter(layouts.values())) if free else first
     own = {key: of for key, of in layouts.items() if of != layout_for(layout, key[0])}
     for (direction, client), differs in own.items() if not free else ():
         raise FixData(
@@ -204,18 +216,17 @@ def write_round(
             f"{_words(differs)} where the first message has {_words(layout)}; a recording holds "
             "one model, so begin another"
         )
-    head = _head(layouts)
+    head, _, size = _placed(layouts)
     name = f"round-{number:06d}.safetensors"
-    parts = [*zip(layouts.values(), messages.values(), strict=True)]
-    with ThreadPoolExecutor(2) as others:  # neither hashing nor writing holds Python's lock
-        hashed = others.map(lambda part: _digest(_blobs(*part)), parts)
-        write_durably(folder / name, chain([head], *(_blobs(*part) for part in parts)))
-    listed = [
-        [*key, digest, *([own[key]] if key in own else [])]
-        for key, digest in zip(layouts, hashed, strict=True)
-    ]
-    about = {"kind": "round", "round": number, "layout": layout, "messages": listed}
-    return {**about, "file": name, "size": (folder / name).stat().st_size}
+    about: Entry = {"kind": "round", "round": number, "file": name, "size": size}
+    if before is None or head != before.head:
+        listed = [[*key, own[key]] if key in own else [*key] for key in layouts]
+        about |= {"layout": layout, "messages": listed}
+    parts = [[*_blobs(layouts[key], arrays)] for key, arrays in messages.items()]
+    with ThreadPoolExecutor(1) as other:  # neither hashing nor writing holds Python's lock
+        hashed = other.submit(lambda: [*map(_digest, parts)])
+        write_durably(folder / name, chain([head], *parts))
+    return {**about, "digests": hashed.result()}
 
 
 def _blobs(layout: Layout, arrays: Arrays) -> Iterator[memoryview]:
@@ -257,10 +268,7 @@ _Layout = Annotated[list[_Array], AfterValidator(_possible)]
 _Way = Annotated[StrictStr, Field(pattern="^(sent|returned|total)$")]
 _Digest = Annotated[StrictStr, Field(pattern="^[0-9a-f]{64}$")]
 _Who = Annotated[StrictStr, AfterValidator(lambda who: who and _named(who))]
-_Message = Annotated[  # nearly all are of the first form, and of the second nothing is tried then
-    tuple[_Way, _Who, _Digest] | tuple[_Way, _Who, _Digest, _Layout],
-    Field(union_mode="left_to_right"),
-]
+_Message = tuple[_Way, _Who] | tuple[_Way, _Who, _Layout]
 
 
 class _Line(BaseModel):
@@ -269,40 +277,52 @@ class _Line(BaseModel):
     number: Annotated[StrictInt, Field(alias="round", ge=0, le=MAX_ROUND)]
     file: StrictStr
     size: StrictInt
-    layout: _Layout
-    messages: list[_Message]
-    weights: dict[ClientName, Annotated[float, Field(strict=True, ge=0, le=MAX_SIDE)]]
+    layout: _Layout = []
+    messages: list[_Message] = []
+    digests: list[_Digest]
+    weights: dict[StrictStr, Annotated[float, Field(strict=True, ge=0, le=MAX_SIDE)]]
     participants: list[ClientName] = []
 
 
-def parse_round(folder: Path, entry: Entry, free: bool = True) -> Round:
+def parse_round(folder: Path, entry: Entry, last: Round | None = None, free: bool = True) -> Round:
     """An index line of kind ``round``, every field checked: the index may be anybody's.
 
-    ``free``: messages may have layouts of their own.
+    ``last``: the round before, whose file held the same where the line does not say what this one
+    holds. ``free``: messages may have layouts of their own.
     """
     try:
         line = _Line.model_validate(entry)
-        spans: dict[Key, Span] = {}
-        end = 0
-        for way, who, digest, *own in line.messages:
-            if (way, who) in spans or (way == "returned" and not who) or (way == "total" and who):
-                raise ValueError(f"message {way!r} of {who!r} is not allowed or stands twice")
-            if own and not free:
-                raise ValueError("a message has a layout of its own; only releases of programs may")
-            layout = own[0] if own else layout_for(line.layout, way)
-            begin, end = end, end + sum(_bytes(code, shape) for _, code, shape in layout)
-            spans[way, who] = Span(begin, end, layout, digest, (way, who))
-        head = line.size - end
-        if not 8 <= head <= 8 + MAX_HEADER_BYTES:
-            raise ValueError(f"its messages take {end} bytes of a file of {line.size}")
+        if last is None or line.model_fields_set & {"layout", "messages"}:
+            layout, (head, spans, size) = line.layout, _placed(_layouts(line, free))
+        else:
+            layout, head, spans, size = last.layout, last.head, last.spans, last.line["size"]
+        if (line.size, len(line.digests)) != (size, len(spans)):
+            found = f"{len(spans)} messages with {len(line.digests)} digests"
+            raise ValueError(f"{found}, which take {size} bytes of a file of {line.size}")
+        if last and layout != last.layout and not free:
+            raise ValueError(f"its arrays differ from those of round {last.number}")
+        if last and line.number <= last.number:
+            raise ValueError(f"it is listed after round {last.number}; rounds must increase")
         participants = _participants(line, spans)
+        for client in line.weights.keys() - participants:
+            _named(client)
     except ValueError as error:
         why = first_error(error) if isinstance(error, ValidationError) else str(error)
         raise FixRecording(
             f"{folder / INDEX}: the line of round {short(entry.get('round'))} is not valid: {why}"
         ) from error
-    file = {"file": line.file, "size": line.size}
-    return Round(line.number, file, head, line.layout, spans, line.weights, participants)
+    return Round(line.number, entry, head, layout, spans, line.digests, line.weights, participants)
+
+
+def _layouts(line: _Line, free: bool) -> dict[Key, Layout]:
+    found: dict[Key, Layout] = {}
+    for way, who, *own in line.messages:
+        if (way, who) in found or (way == "returned" and not who) or (way == "total" and who):
+            raise ValueError(f"message {way!r} of {who!r} is not allowed or stands twice")
+        if own and not free:
+            raise ValueError("a message has a layout of its own; only releases of programs may")
+        found[way, who] = own[0] if own else layout_for(line.layout, way)
+    return found
 
 
 def _participants(line: _Line, spans: Mapping[Key, Any]) -> tuple[str, ...]:
@@ -317,41 +337,40 @@ def _participants(line: _Line, spans: Mapping[Key, Any]) -> tuple[str, ...]:
     return tuple(line.participants)
 
 
-def check_round(folder: Path, entry: Round) -> None:
-    """Refuse a round's file of which any byte is not what the index says."""
-    for _ in read_messages(folder, entry, entry.spans):
-        pass
+def read_ahead(folder: Path, entry: Round, wanted: Collection[Key]) -> None:
+    """Have the system fetch these messages of a round, and no others, while something else is done;
+    what is wrong with the file is said when it is read."""
+    head = len(entry.head)
+    places = [(-head, 0), *((entry.spans[key].begin, entry.spans[key].end) for key in wanted)]
+    with suppress(FixRecording, AttributeError), listed_file(folder, entry.line) as (file, _):
+        for begin, end in places:
+            os.posix_fadvise(file.fileno(), head + begin, end - begin, os.POSIX_FADV_WILLNEED)
 
 
 def read_messages(
-    folder: Path, entry: Round, wanted: Collection[Key], sound: bool = False
+    folder: Path, entry: Round, wanted: Collection[Key]
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """The arrays of these messages of a round, one after the other, each checked against its
-    digest; nothing else is read but the file's header, which must be what follows from the index
-    (``sound``: that was seen already)."""
-    path = listed_file(folder, entry.file)
-    with opened(path) as (file, _):
-        whole = BufferedReader(file)
-        head = {span.named: span.layout for span in entry.spans.values()}
-        if not sound and whole.read(entry.head) != _head(head):
+    digest; nothing else is read but the file's header, which must be what follows from the index.
+    """
+    if missing := [key for key in wanted if key not in entry.spans]:
+        what = f"{missing[0][0]} {missing[0][1] or 'to all'}"
+        raise FixRecording(f"{folder / INDEX}: round {entry.number} has no message {what}")
+    with listed_file(folder, entry.line) as (file, path):
+        if file.read(len(entry.head)) != entry.head:
             raise FixRecording(
                 f"{path}: its header does not say what the index says of its arrays; restore both "
                 "from a copy"
             )
-        if missing := [key for key in wanted if key not in entry.spans]:
-            what = f"{missing[0][0]} {missing[0][1] or 'to all'}"
-            raise FixRecording(f"{folder / INDEX}: round {entry.number} has no message {what}")
-        spans = [entry.spans[key] for key in wanted]
-        for span in spans if hasattr(os, "posix_fadvise") else ():  # read while others are hashed
-            place = entry.head + span.begin, span.end - span.begin
-            os.posix_fadvise(file.fileno(), *place, os.POSIX_FADV_WILLNEED)
-        for span in spans:
-            check("message_bytes", span.end - span.begin, path)
-            whole.seek(entry.head + span.begin)
-            raws = [whole.read(_bytes(code, shape)) for _, code, shape in span.layout]
-            if _digest(raws) != span.sha256:
+        for begin, end, layout, place in (entry.spans[key] for key in wanted):
+            check("message_bytes", end - begin, path)
+            file.seek(len(entry.head) + begin)
+            raw = file.read(end - begin)
+            if sha256(raw).hexdigest() != entry.digests[place]:
                 raise damaged(path)
-            yield {
-                name: np.frombuffer(raw, _DTYPES[code]).reshape(shape)
-                for (name, code, shape), raw in zip(span.layout, raws, strict=True)
-            }
+            arrays, rest = dict[str, NDArray[Any]](), memoryview(raw)
+            for name, code, shape in layout:
+                size = _bytes(code, shape)
+                arrays[name] = np.frombuffer(rest[:size], _DTYPES[code]).reshape(shape)
+                rest = rest[size:]
+            yield arrays

@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,12 +45,13 @@ from overheard.transcript.messages import (
     Arrays,
     ClientName,
     Key,
-    Layout,
     Round,
     check_client,
     parse_round,
+    read_ahead,
     read_messages,
     releases_arrays,
+    renamed,
     update_of,
     write_round,
 )
@@ -78,7 +79,6 @@ class SideWriter:
     def __init__(self, root: Path, header: SideHeader | None = None) -> None:
         self._root = root
         self._ledgers: dict[str, LedgerWriter] = {}
-        self._released = False
         if header is not None:
             self._ledger("side").append({"kind": "header", **header.model_dump()})
 
@@ -92,7 +92,7 @@ class SideWriter:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None and not self._released:
+        if kind is None:
             self.close()
         else:
             self.release()
@@ -117,9 +117,8 @@ class SideWriter:
 
     def release(self) -> None:
         """Leave the folders unfinished, as a writer does that is stopped."""
-        self._released = True
-        for ledger in self._ledgers.values():
-            ledger.release()
+        while self._ledgers:
+            self._ledgers.popitem()[1].release()
 
 
 def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:
@@ -247,8 +246,7 @@ class Recorder(SideWriter):
         header["about"] = dict(about or {})
         as_json(header)  # refuse what cannot be written before anything is
         super().__init__(root)
-        self._layout: Layout | None = None
-        self._last = -1
+        self._before: Round | None = None
         self._ledger("messages").append(header)
 
     def round(
@@ -289,11 +287,13 @@ class Recorder(SideWriter):
 
     def messages(self, number: int, messages: Mapping[Key, Arrays], about: Entry) -> None:
         """Record the messages of one round, as they are, and what the index says about it."""
-        if number <= self._last:
-            raise FixData(f"round {number} comes after round {self._last}; rounds must increase")
-        entry = write_round(self._root / "messages", number, messages, self._layout, self._free)
-        self._ledger("messages").append({**entry, **about})
-        self._layout, self._last = entry["layout"], number
+        before, folder = self._before, self._root / "messages"
+        last = before.number if before else -1
+        if number <= last:
+            raise FixData(f"round {number} comes after round {last}; rounds must increase")
+        entry = {**write_round(folder, number, messages, before, self._free), **about}
+        self._ledger("messages").append(entry)
+        self._before = parse_round(folder, entry, before, self._free)
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,6 @@ class Recording:
     digest: str
     beside: Path
     shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    _sound: set[int] = field(default_factory=set, compare=False, repr=False)
 
     @staticmethod
     def open(path: str | Path, beside: str | Path | None = None) -> Recording:
@@ -339,22 +338,14 @@ class Recording:
                 " and an about"
             )
         free = releases_arrays(header["payload"])
-        listed = [entry for entry in ledger.entries if entry["kind"] == "round"]
-        rounds = tuple(parse_round(root / "messages", entry, free) for entry in listed)
-        if len({entry.file["file"] for entry in rounds}) < len(rounds):
+        rounds: list[Round] = []
+        for line in ledger.entries:
+            if line["kind"] == "round":
+                before = rounds[-1] if rounds else None
+                rounds.append(parse_round(root / "messages", line, before, free))
+        if len({entry.line["file"] for entry in rounds}) < len(rounds):
             raise FixRecording(f"{root / 'messages' / INDEX}: two rounds have one file")
-        for before, entry in pairwise(rounds):
-            if entry.layout != before.layout and not free:
-                raise FixRecording(
-                    f"{root}: the arrays of round {entry.number} differ in name, type or shape "
-                    f"from those of round {before.number}; a recording holds one model"
-                )
-            if entry.number <= before.number:
-                raise FixRecording(
-                    f"{root}: round {entry.number} is listed after round {before.number}; rounds "
-                    "must increase"
-                )
-        opened = Recording(root, header, rounds, ledger.closed, ledger.last_digest, root)
+        opened = Recording(root, header, tuple(rounds), ledger.closed, ledger.last_digest, root)
         check("participations", len(opened.clients) * len(rounds), root)
         return opened if beside is None else opened.described_in(Path(beside))
 
@@ -370,8 +361,8 @@ class Recording:
         names = {client: header.names.get(client, client) for client in self.clients}
         if len(set(names.values())) < len(names):
             raise FixRecording(f"{folder / 'side' / INDEX}: gives two clients one name")
-        rounds = tuple(entry.renamed(names) for entry in self.rounds)
         about = {**self.header, "about": dict(header.about)}
+        rounds = tuple(renamed(self.rounds, names))
         return replace(self, header=about, rounds=rounds, beside=folder, shared={})
 
     @property
@@ -401,24 +392,25 @@ class Recording:
         described = dict.fromkeys(check_client(who, index) for who in listed)
         return tuple(described | observed)
 
-    def link(
-        self, client: str
-    ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], dict[str, NDArray[Any]], list[float]]:
+    def link(self, client: str) -> tuple[NDArray[np.int64], Arrays, Arrays, list[float]]:
         """Rounds, models sent, models returned (stacked by name) and weights of one client."""
-        observed = list(self.releases(client))
-        weights = [entry.weights.get(client, np.nan) for entry, _, _ in observed]
+        observed = [*self.releases(client)]
         numbers = np.array([entry.number for entry, _, _ in observed], dtype=np.int64)
-        sent, returned = [one for _, one, _ in observed], [one for _, _, one in observed]
-        return numbers, _stack(sent), _stack(returned), weights
+        weights = [entry.weights.get(client, np.nan) for entry, _, _ in observed]
+        ways: list[list[Any]] = [[one[way] for one in observed] or [{}] for way in (1, 2)]
+        sent, returned = ({n: np.stack([m[n] for m in way]) for n in way[0]} for way in ways)
+        return numbers, sent, returned, weights
 
     def releases(self, client: str) -> Iterator[tuple[Round, Arrays, Arrays]]:
         """Each round in which a client answered: what it was sent and returned, the arrays as they
         were, whatever their names and shapes."""
         key = ("returned", client)
         mine = [entry for entry in self.rounds if key in entry.spans]
-        lengths = (entry.spans[key][1] - entry.spans[key][0] for entry in mine)
+        lengths = (entry.spans[key].end - entry.spans[key].begin for entry in mine)
         check("message_bytes", 2 * sum(lengths), self.path / "messages")
-        for entry in mine:
+        for entry, later in zip_longest(mine, mine[1:]):
+            if later is not None:
+                read_ahead(self.path / "messages", later, [sent_to(client, later), key])
             sent, returned = self.messages(entry, [sent_to(client, entry), key])
             yield entry, sent, returned
 
@@ -432,8 +424,9 @@ class Recording:
                     "every client was sent its own model, so the sum of their updates says nothing"
                 )
             singles = [("returned", who) for who in entry.participants]
-            wanted = [TOTAL] if entry.aggregated else singles
-            observed = self.messages(entry, [("sent", ""), *wanted])
+            observed = self.messages(
+                entry, [("sent", ""), *([TOTAL] if entry.aggregated else singles)]
+            )
             sent = next(observed)
             if entry.aggregated:
                 yield entry, sent, next(observed)
@@ -446,9 +439,8 @@ class Recording:
 
     def messages(self, entry: Round, wanted: Collection[Key]) -> Iterator[dict[str, NDArray[Any]]]:
         """The arrays of these messages of a round, one after the other, each checked when it is
-        read; the file's header once, before anything of it is used."""
-        yield from read_messages(self.path / "messages", entry, wanted, entry.number in self._sound)
-        self._sound.add(entry.number)
+        read."""
+        return read_messages(self.path / "messages", entry, wanted)
 
     @cached_property
     def _side(self) -> SideFolder:
@@ -489,26 +481,18 @@ class Recording:
     def truth(self, holds_kind: str = "Records", target: str = "") -> dict[str, Records]:
         """A secret per client, by default its whole records. No view holds this."""
         truth = self._truth
-        if not truth.folder.is_dir():
-            raise FixRecording(
-                f"{truth.folder}: missing, so nothing can be scored; attacks can still run"
-            )
         entry = truth.find(holds_kind, target)
-        if entry is not None and not str(entry["file"]).endswith(".json"):
-            content: dict[str, Records] = truth.content(entry)
-            return content
-        about = f" for {target!r}" if target else ""
-        raise FixRecording(
-            f"{truth.folder / INDEX}: lists no {holds_kind.lower()}{about}; restore the folder "
-            "from a copy"
-        )
+        if entry is None or str(entry["file"]).endswith(".json"):
+            lacking = f"lists no {holds_kind.lower()}{f' for {target!r}' if target else ''}"
+            why = lacking if truth.folder.is_dir() else "missing"
+            raise FixRecording(
+                f"{truth.folder}: {why}, so nothing can be scored; attacks can still run"
+            )
+        content: dict[str, Records] = truth.content(entry)
+        return content
 
 
 def sent_to(client: str, entry: Round) -> Key:
     """The message that a client was sent in a round: its own, or the broadcast."""
     own = ("sent", client)
     return own if own in entry.spans else ("sent", "")
-
-
-def _stack(rows: list[Arrays]) -> dict[str, NDArray[Any]]:
-    return {name: np.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}

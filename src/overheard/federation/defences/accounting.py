@@ -121,16 +121,12 @@ def quiet() -> Iterator[None]:
 
 
 def budget(
-    claims: tuple[Claim, ...],
-    recipe: Recipe | None,
-    records: int,
-    rounds: int,
-    everybody: int | None = None,
+    claims: tuple[Claim, ...], recipe: Recipe | None, records: int, rounds: int, everybody: int = 0
 ) -> Budget | None:
     """What the defences of a federation promise a record of a client with so many records.
 
-    ``everybody``: the records of all clients together, if there are others; delta is below one over
-    that, and the same for every defence and client, so that epsilons can be compared.
+    ``everybody``: the records of all clients together, 0 if there are no others; delta is below one
+    over that, and the same for every defence and client, so that epsilons can be compared.
 
     ``recipe`` None: clients train no network, and every release is one step that sees all records.
     DP-SGD counts the local steps of all rounds. A clipped update with noise on it counts the
