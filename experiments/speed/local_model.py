@@ -99,11 +99,11 @@ def _products(sizes: Sizes, folder: Path) -> Job:
 
     hidden, size, rounds = sizes["hidden"], sizes["parameters"], sizes["rounds"]
     x, w1 = torch.rand(rounds, size), torch.rand(size, hidden)
-    h, w2 = torch.rand(rounds, hidden), torch.rand(hidden, size)
+    h, w2 = torch.rand(rounds, hidden), torch.rand(size, hidden)
 
     def run() -> Facts:
         for _ in range(sizes["clients"] * sizes["steps"]):
-            for left, right in ((x, w1), (h, w2), (h.T, x), (x, w2.T), (x.T, h)):
+            for left, right in ((x, w1), (w2, h.T), (x.T, h), (x, w2), (x.T, h)):
                 torch.mm(left, right)
         return {}
 

@@ -136,26 +136,31 @@ def learn_map(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         layers = nn.Linear(size, settings.hidden), nn.Linear(settings.hidden, size)
-    w1, b1, w2, b2 = free = [p.detach() for layer in layers for p in layer.parameters()]
-    # problem (9): the map; by hand, as autograd takes new memory for all activations in every step
-    adam = torch.optim.Adam(free, lr=settings.rate, fused=True)
+    w1, b1, w2, b2 = (p.detach() for layer in layers for p in layer.parameters())
+    # problem (9): the map; by hand, as autograd takes new memory for all activations in every step.
+    # Where a product may be either way round, the longer side is that of its rows.
+    first = torch.cat([w1.T, b1[None]])  # the bias is the weight of a column of ones
+    models = nn.functional.pad(models, (0, 1), value=1.0)
+    adam = torch.optim.Adam([first, w2, b2], lr=settings.rate, fused=True)
     h, back = torch.empty(2, rounds, settings.hidden)
+    goal = goal.T.contiguous()
     for _ in range(settings.steps):
-        torch.addmm(b1, models, w1.T, out=h).relu_()
-        y = torch.addmm(b2, h, w2.T).sub_(goal)
+        torch.mm(models, first, out=h).relu_()
+        y = torch.addmm(b2[:, None], w2, h.T).sub_(goal)
         loss = float(y.square().mean())
         y *= 2 / y.numel()
-        w2.grad, b2.grad = y.T @ h, y.sum(0)
-        torch.mm(y, w2, out=back).mul_(h.sign_())
-        w1.grad, b1.grad = back.T @ models, back.sum(0)
+        w2.grad, b2.grad = y @ h, y.sum(1)
+        torch.mm(y.T, w2, out=back).mul_(h.sign_())
+        first.grad = models.T @ back
         adam.step()
     # problem (10): the model that it would leave unchanged
-    theta = last[-1].clone().requires_grad_(True)
+    theta = last[-1].clone()
     adam = torch.optim.Adam([theta], lr=settings.search_rate, fused=True)
+    w1, b1, b2 = first[:-1], first[-1], b2 + offset
     for _ in range(settings.search_steps):
-        adam.zero_grad()
-        rest = (((theta @ w1.T + b1).relu() @ w2.T + b2 + offset) ** 2).mean()
-        rest.backward()  # type: ignore[no-untyped-call]
+        hidden = torch.addmv(b1, w1.T, theta).relu_()
+        rest = torch.addmv(b2, w2, hidden)
+        theta.grad = w1 @ (rest @ w2).mul_(hidden.sign_()).mul_(2 / size)
         adam.step()
-    fixed, unit = theta.detach().numpy() * spread + centre, size * width**2
-    return fixed, loss * unit * rounds, float(rest.detach()) * unit
+    fixed = theta.numpy() * spread + centre
+    return fixed, loss * size * width**2 * rounds, float(rest.square().sum()) * width**2
