@@ -178,7 +178,7 @@ def _placed(layouts: Mapping[Key, Layout]) -> tuple[bytes, Mapping[Key, Span], i
             about = f'"dtype":"{code}","shape":[{sides}],"data_offsets":[{begin},{end}]'
             arrays.append(f"{key}:{{{about}}}")
             length += len(arrays[-1])
-        if length > MAX_HEADER_BYTES:  # known before the rest of a stranger's is made
+        if length > MAX_HEADER_BYTES:  # known before the rest of it is made
             raise ValueError(f"the header of its file has more than {MAX_HEADER_BYTES} bytes")
         spans[way, who] = Span(first, end, layout, place)
     text = f"{{{','.join(arrays)}}}".encode()
