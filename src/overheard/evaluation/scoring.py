@@ -322,9 +322,8 @@ def over_clients(everybody: Sequence[Scored], free: Sequence[ByClient] = ()) -> 
     """
     members = [m for m in everybody if not m.finding.flag] or everybody
     first, metric = members[0].finding, members[0].finding.measure
-    made: dict[str, Any] = {"client": None, "flagged": len(everybody) - len(members)}
-    made["details"] = {"flag": first.flag} if first.flag else {}
-    made["flagged"] += len(members) if first.flag else 0
+    made: dict[str, Any] = {"client": None, "details": {"flag": first.flag} if first.flag else {}}
+    made["flagged"] = sum(bool(m.finding.flag) for m in everybody)
     if first.topic.together:  # there is nothing to pool
         return first.model_copy(
             update=made | {"clients": first.n, "details": first.details, "suspects": ()}
