@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,9 @@ def _raw_write(sizes: Sizes, folder: Path) -> Job:
     def run() -> Facts:
         path.mkdir()
         for number in range(sizes["rounds"]):
-            with (path / f"{number}.bin").open("xb") as file:
+            with (path / f"{number}.bin").open("xb", buffering=0) as file:
                 for message in messages:
                     file.write(message.data)
-                file.flush()
                 os.fsync(file.fileno())
         return {}
 
@@ -131,15 +131,19 @@ def _read_one(sizes: Sizes, folder: Path) -> Job:
 
 
 def _bytes_of_one(sizes: Sizes, folder: Path) -> Job:
-    """As many bytes of each file as one client's messages have, and their digests."""
+    """As many bytes of each file as one client's messages have, the next file's asked for before
+    this one's are read, and their digests."""
     path, size = recording(sizes, folder), 4 * sizes["parameters"]
+    places = (0, size * (sizes["clients"] // 2))
 
     def run() -> Facts:
-        for file in sorted((path / "messages").glob("*.safetensors")):
-            with file.open("rb") as opened:
-                for message in (0, sizes["clients"] // 2):
-                    opened.seek(message * size)
-                    hashlib.sha256(opened.read(size))
+        files = [os.open(p, os.O_RDONLY) for p in (path / "messages").glob("*.safetensors")]
+        for file, later in pairwise([*files, files[-1]]):
+            for place in places:
+                os.posix_fadvise(later, place, size, os.POSIX_FADV_WILLNEED)
+            for place in places:
+                hashlib.sha256(os.pread(file, size, place))
+            os.close(file)
         return {}
 
     return Job(run, before=lambda: forget(path))
@@ -163,7 +167,8 @@ LINES = (
     ),
     # Of the 51 messages of a round two are the client's, what it was sent and what it returned: 25
     # times less is read and hashed, and the index and the headers of the files are read besides.
-    # What is possible is these bytes alone, from the same files, and their digests.
+    # What is possible is these bytes alone, from the same files, and their digests: systems fetch
+    # whole files in larger pages than single messages.
     Comparison(
         "reading-one-client", "reading one client's messages of the same recording", _read_one,
         Party("reading all of it", _read_all), SIZES, QUICK, goal=20, limit=_bytes_of_one,

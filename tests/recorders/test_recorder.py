@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import overheard
 from overheard.errors import ChooseAnotherOutput, FixData
 from overheard.recorders.recorder import Listener
+from overheard.transcript import store
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
 from overheard.transcript.view import in_the_clear
@@ -166,3 +168,30 @@ def test_rounds_go_forward_and_hear_each_client_once(tmp_path: Path) -> None:
     with overheard.Recorder(tmp_path / "run") as recorder:
         rounds = Listener(recorder)
     assert [rounds.place(*one) for one in asked] == [1, 1, 2, 2, 2, 3, 3, 7]
+
+
+def test_written_behind_a_round_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, real = threading.Event(), store.write_round  # type: ignore[attr-defined]
+    monkeypatch.setattr(store, "write_round", lambda *a: (disk.wait(), real(*a))[1])
+    with overheard.Recorder(tmp_path / "run", behind=True) as recorder:
+        for number in range(2):
+            recorder.sent(number, "", model(number))
+            recorder.returned(number, "a", model(number + 1))
+        assert Recording.open(tmp_path / "run").rounds == ()
+        disk.set()
+    numbers, sent, _, _ = Recording.open(tmp_path / "run").link("a")
+    np.testing.assert_array_equal(sent["w"][:, 0, 0], numbers)
+    assert len(numbers) == 2
+    assert verify(tmp_path / "run").sound
+
+
+def test_what_goes_wrong_behind_is_said_by_the_next_round(tmp_path: Path) -> None:
+    recorder = overheard.Recorder(tmp_path / "run", behind=True)
+    recorder.returned(0, "a", model(1))
+    recorder.sent(1, "", model(1))
+    with pytest.raises(FixData, match="round 0: 'a' returned a model but was sent none"):
+        recorder.sent(2, "", model(1))
+    recorder.drop()
+    assert verify(tmp_path / "run").problems == ()

@@ -2,14 +2,15 @@
 
 The recording on disk has whole rounds. `Recorder` keeps the messages of the present round and
 writes it when a later one begins, or when it is closed; a process that is killed loses that round
-and nothing else. `Listener` is for who listens to a framework: without disturbing it, and whatever
-the order in which replies come.
+and the one that is being written, nothing else. `Listener` is for who listens to a framework:
+without disturbing it, and whatever the order in which replies come.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
@@ -58,14 +59,20 @@ class Recorder:
     a program that trains no network, whose messages may change their arrays from round to round.
     Rounds must not go back; within a round messages may come in any order and from any thread, and
     what is written is the same whatever the order. An array must not change between the call and
-    the end of its round.
+    the end of its round; or, where rounds are written ``behind``, while the next ones go on, never.
     """
 
     def __init__(
-        self, path: str | Path, payload: str = "model", about: Mapping[str, Any] | None = None
+        self,
+        path: str | Path,
+        payload: str = "model",
+        about: Mapping[str, Any] | None = None,
+        behind: bool = False,
     ) -> None:
         self._store = store.Recorder(path, payload, about)
         self._payload = payload
+        self._behind = ThreadPoolExecutor(1) if behind else None
+        self._writing: Future[None] | None = None
         self._lock = RLock()
         self._round: _Round | None = None
         self._last = -1
@@ -112,8 +119,7 @@ class Recorder:
 
     def note(self, sentence: str) -> None:
         """A finding about the messages themselves, which audits repeat; each is kept once."""
-        with self._lock:
-            self._notes[sentence] = None
+        self._notes[sentence] = None  # without the lock: whoever writes behind may not wait for it
 
     def close(self, finished: bool = True) -> None:
         """Write the last round and mark the recording as finished.
@@ -127,6 +133,7 @@ class Recorder:
             self._closed = True
             try:
                 self._write()
+                self._finish()
                 self._write_clear()
             except BaseException:
                 self._store.release()
@@ -144,7 +151,7 @@ class Recorder:
             self.close(finished=False)
 
     def _at(self, number: int) -> _Round:
-        """The round of this number, after the one before is on the disk."""
+        """The round of this number, after the one before is on the disk or on its way there."""
         number = int(number)
         if self._closed:
             raise FixData(f"round {number}: the recording is closed; begin another")
@@ -158,14 +165,23 @@ class Recorder:
         return self._round
 
     def _write(self) -> None:
+        """Write the round that is over, after the one before; behind, nobody waits for it yet."""
         observed, self._round = self._round, None
+        self._finish()
         if observed is None or not (observed.returned or observed.mean is not None):
             return
         self._last = observed.number
-        if observed.returned:
-            self._write_individual(observed)
+        write = self._write_individual if observed.returned else self._write_mean
+        if self._behind is None:
+            write(observed)
         else:
-            self._write_mean(observed)
+            self._writing = self._behind.submit(write, observed)
+
+    def _finish(self) -> None:
+        """Wait for the round that is being written behind; its failure is raised here."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     def _write_individual(self, observed: _Round) -> None:
         returned = {client: observed.returned[client] for client in sorted(observed.returned)}
