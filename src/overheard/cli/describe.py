@@ -99,7 +99,7 @@ def _identified(
 def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> overheard.Recording:
     """The recording; what the TOML file, ``given`` or in its folder, adds lies in ``work`` for the
     time being."""
-    from overheard.recorders.describe import describe
+    from overheard.recorders.describe import covered, describe
     from overheard.recorders.template import BESIDE
 
     recording, file = overheard.Recording.open(run), given or run / BESIDE
@@ -123,6 +123,7 @@ def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> ov
             f"({short(code[0])}); --trust-code does not cover a file that you "
             f"did not give: if you wrote or checked it, say so with --with {file}"
         )
+    recording = covered(recording, description)
     for remark in describe(recording, description, folder, trust_code and given is not None):
         terminal.complain(remark)
     return recording.described_in(folder)
