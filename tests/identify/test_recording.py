@@ -101,6 +101,17 @@ def test_what_was_not_tried_is_written(bare: Any) -> None:
     assert "did not try" in (bare.path / "bare" / "audit.toml").read_text()
 
 
+def test_a_table_with_gaps_is_refused_with_an_option_that_works(bare: Any) -> None:
+    table = bare.path / "people.csv"
+    head, first, *lines = table.read_text().splitlines()
+    table.write_text("\n".join([head, "," + first.partition(",")[2], *lines]) + "\n")
+    asked = ["init", "bare", *GIVEN, "--minutes", "0"]
+    assert '--missing "" --missing NA' in bare.refused(*asked)
+    bare.done(*asked, "--missing", "", "--missing", "NA")
+    shown = tomllib.loads((bare.path / "bare" / "audit.toml").read_text())
+    assert shown["data"]["missing"] == ["", "NA"]
+
+
 def test_a_table_that_is_not_there_is_named(bare: Any) -> None:
     assert "nobody.csv" in bare.refused("init", "bare", "--data", "nobody.csv", "--client", "at")
     assert not (bare.path / "bare" / "audit.toml").exists()

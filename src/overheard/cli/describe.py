@@ -28,6 +28,9 @@ def init(
     secret: Annotated[list[str], Option(help="Column to ask about (repeat).")] = [],
     label: Annotated[bool, Option("--label", help="Ask about the labels, too.")] = False,
     drop: Annotated[list[str], Option(help="Column that is no input of the model (repeat).")] = [],
+    missing: Annotated[
+        list[str], Option(help="What stands for no value: such rows are left out (repeat).")
+    ] = [],
     model: Annotated[
         str,
         Option(help='"package.module:function" of a torch module that is more than dense layers.'),
@@ -51,7 +54,8 @@ def init(
         content: dict[str, Any] = {"template": str(file)}
     else:
         table = {"source": "file", "path": str(data.resolve()), "client": client, "target": target}
-        given = {"data": {**table, "drop": drop}, "audit": {"attributes": secret, "label": label}}
+        columns = {**table, "drop": drop, "missing": missing}
+        given = {"data": columns, "audit": {"attributes": secret, "label": label}}
         given |= {"model": {"factory": model}} if model else {}
         file, content = _identified(run, data, given, minutes, trust_code)
     terminal.say("next       " + command("audit", run, "--with", file, "--out", f"{run}-audit"))
