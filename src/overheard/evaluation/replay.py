@@ -158,7 +158,8 @@ def _affordable(recipe: Recipe, records: int, rounds: int, work: float) -> int:
     for some in (ROUNDS, 3, 1):
         if times * size <= MOST_NUMBERS and min(some, rounds) * cost <= work:
             return some
-    raise FixRecording(f"too long to repeat: {size:,} parameters (local steps: {steps:,})")
+    much = f"long (about {cost / work:,.1f} minutes; one is spent)" if cost > work else "large"
+    raise FixRecording(f"too {much} to repeat: {size:,} parameters (local steps: {steps:,})")
 
 
 def _summed(recording: Recording, recipe: Recipe) -> Messages:

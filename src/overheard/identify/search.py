@@ -536,9 +536,18 @@ def messages(recording: Recording, names: Iterable[str], rounds: int) -> Message
 
 
 def identify(recording: Recording, given: Mapping[str, Any], options: Options = USUAL) -> Outcome:
-    """The recipe that the recording shows. ``given``: what is known of the description but for
-    [clients], its [data] at least."""
-    tries, ways = Tries(options), dict(possible(recording, given))
+    """The recipe that the recording shows, or else its first round. ``given``: what is known of the
+    description but for [clients], its [data] at least."""
+    found = _identified(recording, given, tries := Tries(options))
+    if releases_arrays(recording.payload) or not found.unfit or tries.skipped:
+        return found
+    first = {**given, "audit": {**given.get("audit", {}), "rounds": 1}}
+    alone = _identified(replace(recording, rounds=recording.rounds[:1]), first, tries)
+    return alone if alone.explained else found
+
+
+def _identified(recording: Recording, given: Mapping[str, Any], tries: Tries) -> Outcome:
+    ways, options = dict(possible(recording, given)), tries.options
     dataset = load_data(next(iter(ways.values())))
     sizes = {c: len(records) for c, records in dataset.by_client().items()}
     reported = {c: e.weights.get(c, np.nan) for e in recording.rounds
