@@ -175,7 +175,8 @@ def test_written_behind_a_round_holds_nobody_up(
 ) -> None:
     disk, real = threading.Event(), store.write_round  # type: ignore[attr-defined]
     monkeypatch.setattr(store, "write_round", lambda *a: (disk.wait(), real(*a))[1])
-    with overheard.Recorder(tmp_path / "run", behind=True) as recorder:
+    with overheard.Recorder(tmp_path / "run") as recorder:
+        recorder.behind = ThreadPoolExecutor(1)
         for number in range(2):
             recorder.sent(number, "", model(number))
             recorder.returned(number, "a", model(number + 1))
@@ -188,7 +189,8 @@ def test_written_behind_a_round_holds_nobody_up(
 
 
 def test_what_goes_wrong_behind_is_said_by_the_next_round(tmp_path: Path) -> None:
-    recorder = overheard.Recorder(tmp_path / "run", behind=True)
+    recorder = overheard.Recorder(tmp_path / "run")
+    recorder.behind = ThreadPoolExecutor(1)
     recorder.returned(0, "a", model(1))
     recorder.sent(1, "", model(1))
     with pytest.raises(FixData, match="round 0: 'a' returned a model but was sent none"):

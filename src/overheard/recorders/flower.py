@@ -74,9 +74,7 @@ def _open(
     grid: Grid, path: str | Path, payload: str, name_by: str, weights: tuple[str, ...]
 ) -> ListeningGrid:
     about = {"framework": "flower", "version": version("flwr")}
-    return ListeningGrid(
-        grid, Listener(Recorder(path, payload, about, behind=True)), name_by, weights
-    )
+    return ListeningGrid(grid, Listener(Recorder(path, payload, about)), name_by, weights)
 
 
 @dataclass

@@ -51,7 +51,7 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         listener, training = self._listener, fl_ctx.get_prop(FLContextKey.TASK_NAME) == self.task
         if event_type == EventType.START_RUN:
             about = {"framework": "nvflare", "version": version("nvflare")}
-            self._listener = Listener(Recorder(self.path, self.payload, about, behind=True))
+            self._listener = Listener(Recorder(self.path, self.payload, about))
         elif listener is None:
             return
         elif event_type == EventType.AFTER_TASK_DATA_FILTER and training:

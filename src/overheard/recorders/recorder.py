@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
@@ -59,19 +59,17 @@ class Recorder:
     a program that trains no network, whose messages may change their arrays from round to round.
     Rounds must not go back; within a round messages may come in any order and from any thread, and
     what is written is the same whatever the order. An array must not change between the call and
-    the end of its round; or, where rounds are written ``behind``, while the next ones go on, never.
+    the end of its round; never, where somebody else writes rounds while the next ones go on, which
+    is who is ``behind``.
     """
 
+    behind: Executor | None = None
+
     def __init__(
-        self,
-        path: str | Path,
-        payload: str = "model",
-        about: Mapping[str, Any] | None = None,
-        behind: bool = False,
+        self, path: str | Path, payload: str = "model", about: Mapping[str, Any] | None = None
     ) -> None:
         self._store = store.Recorder(path, payload, about)
         self._payload = payload
-        self._behind = ThreadPoolExecutor(1) if behind else None
         self._writing: Future[None] | None = None
         self._lock = RLock()
         self._round: _Round | None = None
@@ -172,10 +170,10 @@ class Recorder:
             return
         self._last = observed.number
         write = self._write_individual if observed.returned else self._write_mean
-        if self._behind is None:
+        if self.behind is None:
             write(observed)
         else:
-            self._writing = self._behind.submit(write, observed)
+            self._writing = self.behind.submit(write, observed)
 
     def _finish(self) -> None:
         """Wait for the round that is being written behind; its failure is raised here."""
@@ -308,6 +306,7 @@ class Listener:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder: Recorder | None = recorder
+        recorder.behind = ThreadPoolExecutor(1)  # whoever listens reads what it hears into its own
         self._lock = RLock()
         self._waiting: dict[Hashable, tuple[int, Arrays]] = {}
         self._latest = self._now = -1
