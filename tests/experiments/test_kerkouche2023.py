@@ -36,7 +36,7 @@ def test_targets_and_decoys_share_a_federation(monkeypatch):
     monkeypatch.setitem(paper.WORLDS, "digits", world)
     setting = paper.Setting("digits", "membership", 10, 20, 4)
     with recordings.recorded(setting.config(303), shared=True) as recording:
-        _, adversary, answers = paper.adversary_in(recording, setting)
+        _, adversary, answers = paper.asked_in(recording, setting)
     assert adversary.targets is not None
     assert len(adversary.targets) == 3
     assert [int(answer.sum()) for answer in answers] == [4, 4, 0]
