@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -23,6 +24,7 @@ from overheard.decoding.client_sets import (
 )
 from overheard.errors import FixData
 from overheard.programs.gradient_rows import GradientRows, Written
+from overheard.questions.property import f1
 
 pytestmark = pytest.mark.slow
 DEFAULT = Options()
@@ -174,12 +176,12 @@ def test_one_who_holds_something_like_it_is_not_accused() -> None:
         level = np.append(added, np.zeros(6 - len(added)))
         moved = evidence.y + evidence.effect * (evidence.participation @ level)
         sure = posterior(evidence._replace(y=moved), one)
-        assert sure.chosen.any()
+        assert sure.accused.any()
         evidence = evidence._replace(y=moved, lookalike=0.1)
         found, (p, log_odds) = posterior(evidence, one), with_lookalikes(evidence, 6)
         np.testing.assert_allclose(found.probabilities, p, atol=0.1)
         assert found.log_odds == pytest.approx(log_odds, abs=0.5)
-        assert found.chosen.tolist() == [accused and added > 0 for added in level]
+        assert found.accused.tolist() == [accused and added > 0 for added in level]
 
 
 def test_calibrated_under_its_own_model() -> None:
@@ -202,10 +204,27 @@ def test_nobody_is_rarely_accused() -> None:
     """The Bayes factor exceeds 20 with probability at most 1 / 20 where nobody is positive."""
     rng = np.random.default_rng(3)
     named = [
-        posterior(simulated(rng, 20, 40, e, positives=0, lasting=0.8)[0]).chosen.any()
+        posterior(simulated(rng, 20, 40, e, positives=0, lasting=0.8)[0]).accused.any()
         for e in np.tile((1.0, 2.0, 3.0, 6.0), 30)
     ]
     assert np.mean(named) <= 0.05
+
+
+def test_the_likeliest_are_named_and_accused_on_evidence_alone() -> None:
+    """Four of twenty who stand out too little to be accused: the guess is worth nearly as much as
+    if it were known that somebody has the property."""
+    rng, known = np.random.default_rng(6), replace(DEFAULT, nobody=0.0)
+    scores = []
+    for _ in range(30):
+        evidence, tau = simulated(rng, 20, 30, 1.5, positives=4)
+        found, told = posterior(evidence), posterior(evidence, known)
+        assert found.accused.tolist() == (found.chosen & (found.log_odds > np.log(20))).tolist()
+        assert told.chosen.any()
+        assert (told.accused == told.chosen).all()
+        scores.append([f1(flags, tau) for flags in (found.accused, found.chosen, told.chosen)])
+    accused, named, best = np.mean(scores, axis=0)
+    assert accused < 0.8 * named
+    assert named > 0.8 * best
 
 
 def test_what_a_lone_holder_would_show() -> None:

@@ -82,7 +82,9 @@ def observed(rounds: int = 12, clients: tuple[str, ...] = CLIENTS) -> Sums:
     return Sums.of_rounds(clients, map(one, range(rounds)))
 
 
-def scored(chosen: str, positive: str, probabilities: np.ndarray | None = None) -> Any:
+def scored(
+    chosen: str, positive: str, probabilities: np.ndarray | None = None, **diagnostics: str
+) -> Any:
     sums = observed()
     view = View("", POISONING, "secure-server", {Sums: sums})
     truth = {
@@ -90,7 +92,7 @@ def scored(chosen: str, positive: str, probabilities: np.ndarray | None = None) 
         for c, p in zip(CLIENTS, flags(positive), strict=True)
     }
     p = flags(chosen).astype(float) if probabilities is None else probabilities
-    guess = ClientProperty(p, flags(chosen), CLIENTS)
+    guess = ClientProperty(p, flags(chosen), CLIENTS, diagnostics)
     return property_scorer(truth, view)(ATTACK, guess, 1.5).finding
 
 
@@ -121,6 +123,14 @@ def test_where_nobody_or_everybody_has_it_no_guess_beats_a_constant_one() -> Non
             assert found.lift <= 0
     assert scored("11000000", "00000000").details["false_alarms"] == 2
     assert "recall" not in scored("11000000", "00000000").details
+
+
+def test_an_answer_that_flags_itself_accuses_nobody() -> None:
+    found = scored("11100000", "11010000", flag="too small to tell: words")
+    assert found.value == pytest.approx(2 / 3)
+    assert found.p_value is None
+    assert found.suspects == ()
+    assert "false_alarms" not in found.details
 
 
 def test_guesses_about_others_are_refused() -> None:

@@ -101,6 +101,17 @@ def test_what_was_not_tried_is_written(bare: Any) -> None:
     assert "did not try" in (bare.path / "bare" / "audit.toml").read_text()
 
 
+def test_a_table_with_gaps_is_refused_with_an_option_that_works(bare: Any) -> None:
+    table = bare.path / "people.csv"
+    head, first, *lines = table.read_text().splitlines()
+    table.write_text("\n".join([head, "," + first.partition(",")[2], *lines]) + "\n")
+    asked = ["init", "bare", *GIVEN, "--minutes", "0"]
+    assert '--missing "" --missing NA' in bare.refused(*asked)
+    bare.done(*asked, "--missing", "", "--missing", "NA")
+    shown = tomllib.loads((bare.path / "bare" / "audit.toml").read_text())
+    assert shown["data"]["missing"] == ["", "NA"]
+
+
 def test_a_table_that_is_not_there_is_named(bare: Any) -> None:
     assert "nobody.csv" in bare.refused("init", "bare", "--data", "nobody.csv", "--client", "at")
     assert not (bare.path / "bare" / "audit.toml").exists()
@@ -164,3 +175,29 @@ def test_what_clients_report_may_be_batches() -> None:
     assert {h.share for h in held_out([110, 90], [88, 72]) if h} == {0.2}
     assert {h and h.share for h in held_out([1100, 900], [28, 23])} == {0.2}
     assert held_out([110, 90], [7, 19]) == [None]
+
+
+def test_momentum_that_goes_on_from_round_to_round(bare: Any) -> None:
+    """FLARE's clients make their optimiser once: only in the first round is its state none."""
+    whole = Recording.open(bare.path / "bare")
+    with Recorder(bare.path / "going on", "model", {"clients": list(whole.clients)}) as recorder:
+        by_round: dict[int, Any] = {}
+        for client in whole.clients:
+            for entry, sent, returned in whole.releases(client):
+                by_round.setdefault(entry.number, []).append((client, sent, returned))
+        for number, observed in sorted(by_round.items()):
+            recorder.sent(number, "", observed[0][1])
+            for client, sent, returned in observed:
+                pace = 1 + 0.9 * (number > min(by_round))
+                moved = {k: v + pace * (returned[k] - v) for k, v in sent.items()}
+                recorder.returned(number, client, moved, 120.0)
+    found = bare.done("init", "going on", *GIVEN)
+    assert "Only the first round is explained" in found.stdout
+    shown = tomllib.loads((bare.path / "going on" / "audit.toml").read_text())
+    assert shown["audit"]["rounds"] == 1
+    words = ["--with", "going on/audit.toml", "--attack", "majority", "--out", "audit"]
+    bare.done("audit", "going on", *words)
+    record = json.loads((bare.path / "audit" / "audit.json").read_text())
+    assert record["run"]["rounds"] == 1
+    assert {r["outcome"] for r in record["replays"]} == {"fits", "cannot be checked"}
+    assert any("Only the first rounds are audited (1)" in note for note in record["notes"])

@@ -200,6 +200,38 @@ def test_gradients_can_be_searched_along(
             torch.testing.assert_close(one, two)
 
 
+class Asking(nn.Linear):
+    """Asks for a number, which no batch of batches has; counts how often it is called."""
+
+    calls, asks = 0, True
+
+    def forward(self, x: Tensor) -> Tensor:
+        Asking.calls += 1
+        doubled = self.asks and self.weight.sum().item() > 0
+        return super().forward(x) * (1 + doubled)
+
+
+@pytest.mark.parametrize(("asks", "calls"), [(False, 3), (True, 1 + 20)])
+def test_modules_of_others_are_called_for_many_clients_at_once(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, asks: bool, calls: int
+) -> None:
+    """Or one by one, if they cannot be."""
+    monkeypatch.setattr(Asking, "asks", asks)
+    net = network(recipe(described(lambda: Asking(INPUTS, 3), monkeypatch)))
+    models, labels = rng.normal(size=(20, 18)), rng.integers(3, size=(20, 4)).astype(float)
+    batch = (
+        rng.normal(size=(20, 4, INPUTS)),
+        labels,
+        np.array([0.5, 0.2, 0.3, 0.0]) * np.ones((20, 1)),
+    )
+    Asking.calls = 0
+    made = net.gradient(models, rng)(*batch)
+    assert Asking.calls == calls
+    for model, mine, inputs, classes, weights in zip(models, made, *batch, strict=True):
+        alone = net.gradient(model[None], rng)(inputs[None], classes[None], weights[None])[0]
+        np.testing.assert_allclose(mine, alone, rtol=1e-9, atol=1e-12)
+
+
 def test_it_knows_what_draws_and_what_mixes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for make in (plain, dropping, mixing):

@@ -155,7 +155,7 @@ def ours(
         "effect of the first target": read.size(rounds[-1], 0),
     }
     if setting.decoys:
-        values["false alarms"] = mean(lambda g, a: g.chosen.sum(), asked[targets:])
+        values["false alarms"] = mean(lambda g, a: g.accused.sum(), asked[targets:])
     return values | peaks(scores)
 
 

@@ -14,7 +14,7 @@ from overheard.decoding.local_optimum import (
     LocalRecipe,
     decode_least_squares,
 )
-from overheard.decoding.pseudo_records import decode_logistic
+from overheard.decoding.pseudo_records import PseudoRecordOptions, decode_logistic
 from overheard.errors import ChooseAnotherAttack, FixConfig
 from overheard.programs.program import Program
 from overheard.programs.recipe import Recipe
@@ -34,9 +34,9 @@ class Structured:
 
     Solves: θ′ = the client's own steps from θ on a few pseudo-records, fitted to all updates
 
-    It goes from the last returned model towards the fitted optimum only as far as that helps: by
-    the optimum's own error (least squares), or on simulated clients (logistic). ``trusted`` is the
-    share of the way; at 0 the answer is the last returned model, and flagged as such.
+    It goes from the last returned model towards the fitted optimum only as far as the optimum's own
+    error allows, or simulated clients (logistic, mini-batches). ``trusted`` is the share of the
+    way; where it is small the answer says little beyond the last returned model, and is flagged.
     """
 
     name: ClassVar[str] = "structured"
@@ -57,10 +57,11 @@ class Structured:
             "noise_sd": result.noise_sd,
             "trusted": result.trusted,
         }
-        if result.trusted == 0.0:
+        if result.trusted < PseudoRecordOptions().least_share:
             diagnostics["flag"] = (
-                f"{len(link)} rounds say nothing clear of {len(result.estimate)} parameters beyond "
-                "the last returned model: this is the last returned model"
+                f"{len(link)} rounds say little of {len(result.estimate)} parameters beyond the "
+                f"last returned model: the answer goes {result.trusted:.0%} of the way from it to "
+                "a fitted optimum that is as uncertain as it is far"
             )
         return LocalModel(result.estimate, result.estimate_sd, result.identified, diagnostics)
 

@@ -290,7 +290,7 @@ class MatchedFilter:
         details: dict[str, float | int | str] = {
             "rounds": rounds,
             "effect_size": seen.size(rounds),
-            **dict(zip(Posterior._fields[2:-1], last[2:-1], strict=True)),
+            **dict(zip(Posterior._fields[3:-1], last[3:-1], strict=True)),
             **attendance(sums.participation),
             **flagged(last, self.sets),
         }
@@ -317,11 +317,12 @@ def flagged(last: Posterior, options: Options) -> dict[str, str]:
     """A warning where "nobody" says nothing, or where the posterior was not found."""
     if not last.settled:
         return {"flag": "not converged: the sweeps over clients found no rest; listen longer"}
-    tested = options.nobody > 0 and last.chosen.any()
-    if tested or last.detectability >= options.least_detectable(len(last.chosen)):
+    told = last.detectability >= options.least_detectable(len(last.chosen))
+    if (last.accused == last.chosen).all() and (told or options.nobody > 0):
         return {}
     return {
-        "flag": f"too small to tell: a client with the property would stand out by only "
-        f"{last.detectability:.1f} standard deviations over all rounds, so that who is named, or "
-        "that nobody is, means little; listen longer"
+        "flag": f"too small to tell: that somebody has the property is {np.exp(last.log_odds):.2g} "
+        f"times as likely as that nobody has (an accusation takes {options.odds:g} times), and who "
+        f"has it would stand out by {last.detectability:.1f} standard deviations over all rounds; "
+        "who is named is a guess and not accused; listen longer"
     }

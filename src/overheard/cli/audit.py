@@ -152,7 +152,6 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
     limited.
     """
     refuse_existing(out)
-    audits: list[overheard.Audit] = []
     for name, attacks in DEMO.items():
         run, file = out / name / "run", out / name / "audit.json"
         with resources.as_file(resources.files("overheard") / f"demo-{name}.toml") as config:
@@ -160,11 +159,11 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
         ladder: Any = "brief" if name == "network" else False  # its page is the one that is shown
         how = overheard.AuditOptions(seed=federation.seed, rounds=True, ladder=ladder)
         who, chosen = overheard.threat_named("eavesdropper"), attacks.split()
-        audits.append(run_audit(overheard.Recording.open(run), who, chosen, [], [], how))
-        write_durably(file, [audits[-1].to_json().encode()])
-        overheard.write_report(audits[-1], out / name / PAGE)
-        summary(audits[-1], f"{name}: what the eavesdropper learns, all clients together")
-    overheard.write_report(audits[-1], out / PAGE)
+        result = run_audit(overheard.Recording.open(run), who, chosen, [], [], how)
+        write_durably(file, [result.to_json().encode()])
+        overheard.write_report(result, out / name / PAGE)
+        summary(result, f"{name}: what the eavesdropper learns, all clients together")
+    overheard.write_report(result, out / PAGE)
     terminal.say(f"recordings {out}/*/run", f"audits     {out}/*/audit.json")
     terminal.wrote("report", out / PAGE)
     written = [str(out / name / "audit.json") for name in DEMO]

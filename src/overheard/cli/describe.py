@@ -28,6 +28,9 @@ def init(
     secret: Annotated[list[str], Option(help="Column to ask about (repeat).")] = [],
     label: Annotated[bool, Option("--label", help="Ask about the labels, too.")] = False,
     drop: Annotated[list[str], Option(help="Column that is no input of the model (repeat).")] = [],
+    missing: Annotated[
+        list[str], Option(help="What stands for no value: such rows are left out (repeat).")
+    ] = [],
     model: Annotated[
         str,
         Option(help='"package.module:function" of a torch module that is more than dense layers.'),
@@ -51,7 +54,8 @@ def init(
         content: dict[str, Any] = {"template": str(file)}
     else:
         table = {"source": "file", "path": str(data.resolve()), "client": client, "target": target}
-        given = {"data": {**table, "drop": drop}, "audit": {"attributes": secret, "label": label}}
+        columns = {**table, "drop": drop, "missing": missing}
+        given = {"data": columns, "audit": {"attributes": secret, "label": label}}
         given |= {"model": {"factory": model}} if model else {}
         file, content = _identified(run, data, given, minutes, trust_code)
     terminal.say("next       " + command("audit", run, "--with", file, "--out", f"{run}-audit"))
@@ -99,7 +103,7 @@ def _identified(
 def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> overheard.Recording:
     """The recording; what the TOML file, ``given`` or in its folder, adds lies in ``work`` for the
     time being."""
-    from overheard.recorders.describe import describe
+    from overheard.recorders.describe import covered, describe
     from overheard.recorders.template import BESIDE
 
     recording, file = overheard.Recording.open(run), given or run / BESIDE
@@ -123,6 +127,7 @@ def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> ov
             f"({short(code[0])}); --trust-code does not cover a file that you "
             f"did not give: if you wrote or checked it, say so with --with {file}"
         )
+    recording = covered(recording, description)
     for remark in describe(recording, description, folder, trust_code and given is not None):
         terminal.complain(remark)
     return recording.described_in(folder)

@@ -66,19 +66,15 @@ def preflight(
     if out is not None:
         write_durably(out, [figures, b"\n"])
         terminal.wrote("figures", out)
-    lines = filter(None, str(sentences().preflight(found, _rounds(found))).splitlines())
+    lines = filter(None, str(sentences().preflight(found)).splitlines())
     terminal.say(*lines, f"took {found.seconds / found.rounds:.2g} s an update")
     if found.answer != "ok":
         raise Exit(1)
 
 
-def _rounds(found: Preflight) -> str:
-    plural = "round" if found.rounds == 1 else "rounds"
-    more = "" if found.rounds >= found.configured else f" of the {found.configured} configured"
-    return f"{found.rounds} {plural}{more}"
-
-
 def _show(found: Preflight) -> None:
+    from overheard.report.verdict import sentences
+
     rows = []
     for e in found.exposures:
         measured = f"{e.value:.4g}", f"{e.low:.4g} - {e.high:.4g}"
@@ -88,8 +84,8 @@ def _show(found: Preflight) -> None:
         answer = e.answer(found.limits)
         rows.append((e.name, *measured, guess, certain, bits, share, e.attack, answer))
     heads = "secret,measured,interval,a guess,certain,bits a record,share,attack,answer"
-    how = "simulated" if found.simulated else "as given"
-    title = f"what the updates of {found.client} would reveal ({_rounds(found)}, {how})"
+    how = f"{sentences().rounds(found)}, {'simulated' if found.simulated else 'as given'}"
+    title = f"what the updates of {found.client} would reveal ({how})"
     terminal.table(heads.split(","), rows, title)
     terminal.say(*(f"- {note}" for note in found.notes))
     tried = []

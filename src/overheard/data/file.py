@@ -166,8 +166,9 @@ def _read_csv(file: Path, how: Data) -> tuple[dict[str, Column], list[str], int]
         if gaps.any() and not how.missing:
             raise FixData(
                 f"{file}: column {name!r} has a missing value (row {int(gaps.argmax())}); impute "
-                "it, drop the row, name the column in `drop`, or say in [data] what stands for no "
-                'value, as in missing = ["", "NA"]: such rows are left out then'
+                "it, drop the row, name the column in `drop`, or say what stands for no value: "
+                'missing = ["", "NA"] in [data], or `overheard init --missing "" --missing NA`; '
+                "such rows are left out then"
             )
         whole &= ~gaps
     if not whole.any():
@@ -298,8 +299,8 @@ def _refuse_numbers(file: Path, name: str, texts: Column) -> None:
     raise FixData(
         f"{file}: column {name!r} is a number in {rows:,} of {len(texts):,} rows and {shown} in "
         f"the others (first: row {first}); as text it would be {len(found):,} inputs. Say in "
-        f"[data] missing = {str(odd[0])!r} to leave such rows out, categories = [{name!r}] to have "
-        f"it as text all the same, or drop = [{name!r}]"
+        f"[data] missing = {str(odd[0])!r} to leave such rows out (`overheard init`: --missing), "
+        f"categories = [{name!r}] to have it as text all the same, or drop = [{name!r}]"
     )
 
 

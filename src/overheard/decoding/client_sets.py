@@ -28,10 +28,12 @@ mean given the other clients' p.
 The marginal likelihood that expectation propagation estimates, corrected for what was replaced by a
 mean, weighs the scales s, and all of them together against "nobody", whose likelihood is exact but
 for lookalikes. The ratio of the two is a Bayes factor: under "nobody" it exceeds b with probability
-at most 1 / b, however long one listens and whenever one stops (Ville 1939). Clients are named only
-where it exceeds ``odds``. Works with fewer rounds than clients. Fails when: honest clients' records
-are themselves unlike the auxiliary ones (s at the end of its grid says so), or many of them are
-like the target, or clients always come together (then they share their probability).
+at most 1 / b, however long one listens and whenever one stops (Ville 1939). Clients are named as
+the set of the greatest expected F1 if somebody is positive, or nobody where a positive client would
+stand out and the factor is below one. Those named are accused only where it exceeds ``odds``. Works
+with fewer rounds than clients. Fails when: honest clients' records are themselves unlike the
+auxiliary ones (s at the end of its grid says so), or many of them are like the target, or clients
+always come together (then they share their probability).
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpotri
 from scipy.sparse.linalg import LinearOperator, cg
-from scipy.special import betaln, expit, logsumexp
+from scipy.special import betaln, expit, logit, logsumexp
 
 from overheard.errors import FixData
 
@@ -78,14 +80,14 @@ class Evidence(NamedTuple):
 class Options:
     """Priors, and settings of expectation propagation.
 
-    nobody: the prior probability that no client is positive. 0: it is known that some are; the set
-        of the greatest expected F1 is named then, however little the rounds say.
+    nobody: the prior probability that no client is positive. 0: it is known that some are, and who
+        is named is accused, however little the rounds say.
     share: the two numbers of the Beta distribution of the share of positive clients, if some are.
     scales: the grid of s.
     alike_sd: standard deviation of log s: clients of one kind are like the auxiliary records, of
         many kinds less.
     lookalike_sd: standard deviation of what a lookalike adds, in units of the effect.
-    odds: Bayes factor of "somebody" against "nobody" above which clients are named.
+    odds: Bayes factor of "somebody" against "nobody" above which clients are accused.
     sweeps: at most, for each s.
     damping: share of the way that a site moves in a sweep.
     tolerance: change of every probability at which sweeps have settled.
@@ -114,7 +116,7 @@ class Options:
         return self.share[0] / sum(self.share)
 
     def least_detectable(self, clients: int) -> float:
-        """The detectability at which a single positive client is named on average: the log Bayes
+        """The detectability at which a single positive client is accused on average: the log Bayes
         factor of one among so many has the mean d^2 / 2 - log(clients)."""
         return float(np.sqrt(2 * np.log(self.odds * clients)))
 
@@ -124,7 +126,8 @@ class Options:
 
 
 class Posterior(NamedTuple):
-    """Probabilities (N,), whom to name (N,), and how they were found.
+    """Probabilities (N,), whom to name (N,), whom of them to accuse (N,): all or none; and how they
+    were found.
 
     ``scale``: posterior mean of s; ``log_odds``: log Bayes factor of "somebody" against "nobody";
     ``detectability``: by how many standard deviations a positive client stands out over all rounds
@@ -134,6 +137,7 @@ class Posterior(NamedTuple):
 
     probabilities: Array
     chosen: NDArray[np.bool_]
+    accused: NDArray[np.bool_]
     scale: float
     log_odds: float
     detectability: float
@@ -171,15 +175,19 @@ def posterior(evidence: Evidence, options: Options | None = None) -> Posterior:
     logs = np.where(rest | ~rest.any(), logs, -np.inf)
     weight, log_odds = np.exp(logs - logsumexp(logs)), float(logsumexp(logs) - logsumexp(nobody))
     somebody = weight @ [one.p for one in result]
-    chosen = best_set(somebody) & (log_odds > np.log(options.odds) or not options.nobody)
+    chance = float(expit(log_odds + logit(1 - options.nobody)))
     best = int(weight.argmax())
     likeliest = _quadratic(evidence, covariances[best], result[best])
+    detectability = float(np.median(np.sqrt(np.diag(likeliest.product))))
+    told = detectability >= options.least_detectable(len(p))
+    chosen = best_set(somebody) & (log_odds > 0 or not told or not options.nobody)
     return Posterior(
-        somebody * expit(log_odds + np.log1p(-options.nobody) - np.log(options.nobody + TINY)),
+        somebody * chance,
         chosen,
+        chosen & (log_odds > np.log(options.odds) or not options.nobody),
         float(weight @ options.scales),
         log_odds,
-        float(np.median(np.sqrt(np.diag(likeliest.product)))),
+        detectability,
         result[best].settled,
     )
 

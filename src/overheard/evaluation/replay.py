@@ -158,7 +158,8 @@ def _affordable(recipe: Recipe, records: int, rounds: int, work: float) -> int:
     for some in (ROUNDS, 3, 1):
         if times * size <= MOST_NUMBERS and min(some, rounds) * cost <= work:
             return some
-    raise FixRecording(f"too long to repeat: {size:,} parameters (local steps: {steps:,})")
+    much = f"long (about {cost / work:,.1f} minutes; one is spent)" if cost > work else "large"
+    raise FixRecording(f"too {much} to repeat: {size:,} parameters (local steps: {steps:,})")
 
 
 def _summed(recording: Recording, recipe: Recipe) -> Messages:
@@ -266,20 +267,23 @@ class Training:
         return replace(self, recipe=alone)
 
     def updates(self, sent: NDArray[Any], times: int, rng: np.random.Generator) -> Array:
-        """Updates (times, P) as they leave, computed in the precision of ``sent``."""
-        total = np.zeros((times, sent.size))
+        """Updates (times, P) as they leave, computed in the precision of ``sent``; of several
+        models (M, P) in the order in which they were sent (M * times, P)."""
+        models = np.atleast_2d(sent)
+        total = np.zeros((len(models) * times, models.shape[1]))
         for x, y in zip(self.inputs, self.labels, strict=True):
             together = max(1, MOST_BYTES // max(x.nbytes, 1))
             with np.errstate(over="ignore", invalid="ignore"):
-                for begin in range(0, times, together):
-                    copies = min(together, times - begin)
-                    data = shards([x] * copies, [y] * copies, str(sent.dtype))
-                    made = local_training(self.recipe, sent, data, rng).astype(np.float64)
-                    updates = made if self.recipe.sends_gradient else sent - made
+                for begin in range(0, len(total), together):
+                    rows = np.arange(begin, min(begin + together, len(total)))
+                    data = shards([x] * len(rows), [y] * len(rows), str(sent.dtype))
+                    start = models[rows // times]
+                    made = local_training(self.recipe, start, data, rng).astype(np.float64)
+                    updates = made if self.recipe.sends_gradient else start - made
                     if self.defence.clip_norm is not None:
                         lengths = np.linalg.norm(updates, axis=1, keepdims=True)
                         updates *= np.minimum(1, self.defence.clip_norm / np.maximum(lengths, TINY))
-                    total[begin : begin + copies] += updates
+                    total[rows] += updates
             total += rng.normal(0.0, self.defence.noise_sd, total.shape)
         return total
 

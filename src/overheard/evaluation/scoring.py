@@ -32,7 +32,7 @@ from overheard.evaluation.decision import (
 from overheard.evaluation.record import Bin, Calibration, Finding
 from overheard.programs.program import Terms
 from overheard.programs.records import Records
-from overheard.questions.question import Metric, Question, Topic, grouped, question_named
+from overheard.questions.question import Question, Topic, grouped, question_named
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Messages, Sums
 from overheard.transcript.store import Recording
@@ -289,24 +289,24 @@ def pooled(
     for s in scored:
         found = s.finding
         if not found.measure.share and not found.flag:
-            p = _p_value(
-                found.measure, s.units, s.imputed, free.get(found.topic, []), [found.client]
-            )
+            p = _p_value([s], free.get(found.topic, []))
             found = found.model_copy(update={"p_value": p})
         findings.append(found)
     over_all = [over_clients(of, free.get(topic, [])) for (topic, _), of in groups.items()]
     return tuple(findings), tuple(over_all)
 
 
-def _p_value(
-    metric: Metric,
-    units: Array,
-    imputed: Array | None,
-    free: Sequence[ByClient],
-    clients: Sequence[str | None],
-) -> float | None:
+def _imputed(members: Sequence[Scored]) -> Array | None:
+    """What imputation scores of all of them; None if it is missing of one."""
+    known = [m.imputed for m in members if m.imputed is not None]
+    return np.concatenate(known) if len(known) == len(members) else None
+
+
+def _p_value(members: Sequence[Scored], free: Sequence[ByClient]) -> float | None:
     """That losses or errors leak no more than the limit, imputation, and everybody who does not
     listen and answered of the same clients; None if there is nothing to compare with."""
+    units, imputed = np.concatenate([m.units for m in members]), _imputed(members)
+    metric, clients = members[0].finding.measure, [m.finding.client for m in members]
     known = [own for own in free if set(clients) <= set(own)]
     against: list[Array | float] = [np.concatenate([own[c] for c in clients]) for own in known]
     against += [] if imputed is None else [imputed]
@@ -322,9 +322,8 @@ def over_clients(everybody: Sequence[Scored], free: Sequence[ByClient] = ()) -> 
     """
     members = [m for m in everybody if not m.finding.flag] or everybody
     first, metric = members[0].finding, members[0].finding.measure
-    made: dict[str, Any] = {"client": None, "flagged": len(everybody) - len(members)}
-    made["details"] = {"flag": first.flag} if first.flag else {}
-    made["flagged"] += len(members) if first.flag else 0
+    made: dict[str, Any] = {"client": None, "details": {"flag": first.flag} if first.flag else {}}
+    made["flagged"] = sum(bool(m.finding.flag) for m in everybody)
     if first.topic.together:  # there is nothing to pool
         return first.model_copy(
             update=made | {"clients": first.n, "details": first.details, "suspects": ()}
@@ -336,8 +335,7 @@ def over_clients(everybody: Sequence[Scored], free: Sequence[ByClient] = ()) -> 
     kinds = ["confidence", "hits", "bits"] if posteriors else []
     kinds += ["beyond"] if posteriors and all(p.beyond is not None for p in posteriors) else []
     joined = (np.concatenate([getattr(p, kind) for p in posteriors]) for kind in kinds)
-    imputed = [m.imputed for m in members if m.imputed is not None]
-    by_imputation = np.concatenate(imputed) if len(imputed) == len(members) else None
+    by_imputation = _imputed(members)
     contradicted = [m.finding.overconfident for m in members if m.finding.overconfident]
     if contradicted:
         made["details"] |= {"overconfident": contradicted[0]}
@@ -367,6 +365,5 @@ def over_clients(everybody: Sequence[Scored], free: Sequence[ByClient] = ()) -> 
             made["p_value"] = share_p_value(int(units.sum()), len(units), share, bits)
     else:
         made["lift"] = None if by_imputation is None else metric.gain(value, made["imputation"])
-        clients = [m.finding.client for m in members]
-        made["p_value"] = _p_value(metric, units, by_imputation, free, clients)
+        made["p_value"] = _p_value(members, free)
     return first.model_copy(update=made)

@@ -46,7 +46,7 @@ OF_SIMULATIONS = (
 )
 """Keys that say what a recording shows by itself, or what only a simulation can do."""
 OF_RECORDINGS = (
-    *("clients", "model.sent_names", "audit.non_members", "audit.also_fits"),
+    *("clients", "model.sent_names", "audit.rounds", "audit.non_members", "audit.also_fits"),
     *("property.shard_size", "property.record", "property.behaviour", "property.auxiliary"),
 )
 """Keys that a simulation settles by itself."""
@@ -187,6 +187,9 @@ class Secrets(Spec):
     candidate pool."""
     coverage: float = Field(default=1.0, gt=0, le=1)
     """The share of each client's records that the adversary who asks about an attribute knows."""
+    rounds: int = Field(default=0, ge=0)
+    """Only so many of the first rounds are audited, where the description is not that of later ones
+    (momentum that goes on from round to round is none in the first); 0: all."""
     non_members: str = ""
     """A table of people who are no client's, or "held out": those whom the clients kept for tests.
     Membership inference then asks who is the client's. Example: `non_members = "others.csv"`"""

@@ -44,7 +44,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
 from overheard.attacks.client import NO_DEFENCE, spread
@@ -210,15 +210,17 @@ class Explanation:
 # ----------------------------------------- how far off?
 
 
-def replayed(one: Explanation, clients: Iterable[str], sent: NDArray[Any], times: int) -> Array:
+def replayed(one: Explanation, clients: ArrayLike, sent: NDArray[Any], times: int) -> Array:
     """Updates (M, times, P) that these clients (M,) would send from these models (M, P), in their
     precision, under the same orders whenever batches and epochs are; where nothing is random one
     (M, 1, P), in double precision."""
     if certain(one.program):
         times, sent = 1, sent.astype(np.float64)
-    rng, recipe = np.random.default_rng(0), one.program
-    ways = [(replace(one.given[c], recipe=recipe), m) for c, m in zip(clients, sent, strict=True)]
-    made = [training.updates(model, times, rng) for training, model in ways]
+    rng, who = np.random.default_rng(0), np.asarray(clients)
+    made = np.empty((len(sent), times, sent.shape[1]))
+    for name in np.unique(who):
+        training, own = replace(one.given[name], recipe=one.program), who == name
+        made[own] = training.updates(sent[own], times, rng).reshape(-1, *made.shape[1:])
     return np.asarray(np.clip(np.nan_to_num(made, nan=1e9), -1e9, 1e9))
 
 
@@ -358,11 +360,14 @@ def search(
     def ranked(found: list[Explanation], stages: Sequence[tuple[int, int]]) -> list[Explanation]:
         for orders, most in stages:
             found = [weigh(f, orders) for f in tries.of("recipes to weigh", found)] or found
-            found.sort(key=lambda f: -round(f.evidence))
+            found.sort(key=lambda f: -f.evidence)
             # of both kinds: few orders tell badly how a random one compares with none
             kinds = ([f for f in found if certain(f.program) is kind] for kind in (True, False))
             found = [f for kind in kinds for f in kind[:most]]
-        return sorted(found, key=lambda f: -round(f.evidence))
+        # of those that are told apart by less than a factor of e the usual one
+        top, usual = max(f.evidence for f in found), [one.about for one in every]
+        order = [(int(top - f.evidence), usual.index(f.about), k) for k, f in enumerate(found)]
+        return [found[k] for *_, k in sorted(order)]
 
     plainly = trained(every, (Sgd(), Adam()), batches[-2:], epochs[:1])
     first = fits("ways in which records enter the model", plainly, 2, 0.1, 1)
@@ -531,9 +536,18 @@ def messages(recording: Recording, names: Iterable[str], rounds: int) -> Message
 
 
 def identify(recording: Recording, given: Mapping[str, Any], options: Options = USUAL) -> Outcome:
-    """The recipe that the recording shows. ``given``: what is known of the description but for
-    [clients], its [data] at least."""
-    tries, ways = Tries(options), dict(possible(recording, given))
+    """The recipe that the recording shows, or else its first round. ``given``: what is known of the
+    description but for [clients], its [data] at least."""
+    found = _identified(recording, given, tries := Tries(options))
+    if releases_arrays(recording.payload) or not found.unfit or tries.skipped:
+        return found
+    first = {**given, "audit": {**given.get("audit", {}), "rounds": 1}}
+    alone = _identified(replace(recording, rounds=recording.rounds[:1]), first, tries)
+    return alone if alone.explained else found
+
+
+def _identified(recording: Recording, given: Mapping[str, Any], tries: Tries) -> Outcome:
+    ways, options = dict(possible(recording, given)), tries.options
     dataset = load_data(next(iter(ways.values())))
     sizes = {c: len(records) for c, records in dataset.by_client().items()}
     reported = {c: e.weights.get(c, np.nan) for e in recording.rounds

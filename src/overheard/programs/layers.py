@@ -204,8 +204,8 @@ class LayeredNetwork:
         with ``clip`` every record's gradient is scaled down to that norm first (DP-SGD).
 
         The array that is returned may be overwritten by the next call. Layers of our own are
-        batched over clients by vmap; a module of somebody else's may do what cannot be, and is
-        called for one client after the other.
+        batched over clients by vmap; a module of somebody else's where it draws nothing, every
+        client uses as many records, and what vmap makes of the first client is its gradient.
         """
 
         def total(flat: Tensor, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
@@ -215,29 +215,46 @@ class LayeredNetwork:
         def of_one(flat: Tensor, *batch: Tensor) -> Tensor:
             return torch.autograd.grad(total(flat.requires_grad_(), *batch), flat)[0]
 
-        together = clip is None and not self.foreign
-        slope = vmap(grad(total), randomness="different") if together else of_one
+        of_many = vmap(grad(total), randomness="different")
+        together = not self.foreign or self._batched(of_many, of_one, theta)
 
         def at(inputs: Array, labels: Array, weights: Array) -> Array:
             self.module.train()
             made = np.zeros_like(theta)
             # the clients of a call, and which of their records: all, or those that count
-            parts: list[Any] = [(slice(k, k + CLIENTS),) for k in range(0, len(theta), CLIENTS)]
-            if not together:
+            counted = np.flatnonzero(weights.any(axis=0)) if self.foreign else slice(None)
+            alike = not self.foreign or bool(weights[:, counted].all())
+            if many := clip is None and together and alike:
+                starts = range(0, len(theta), CLIENTS)
+                parts: list[Any] = [(slice(k, k + CLIENTS), counted) for k in starts]
+            else:
                 busy = np.flatnonzero(weights.any(axis=1))
                 parts = [(client, np.flatnonzero(weights[client])) for client in busy]
-            for who, *of in parts:
-                model, part = theta[who], (who, *of)
+            for part in parts:
+                model = theta[part[0]]
                 if clip is not None:
                     rows = self.rows(model, inputs[part], labels[part], rng).clipped(clip)
-                    made[who] = rows.scaled(weights[part]).total()
+                    made[part[0]] = rows.scaled(weights[part]).total()
                     continue
                 x, share = (tensor(a[part], theta.dtype) for a in (inputs, weights))
+                slope = of_many if many else of_one
                 with self._drawn(rng):
-                    made[who] = slope(tensor(model), x, tensor(labels[part]), share).numpy()
+                    made[part[0]] = slope(tensor(model), x, tensor(labels[part]), share).numpy()
             return made
 
         return at
+
+    def _batched(self, many: Any, one: Any, theta: Array) -> bool:
+        """Whether gradients of several clients at once are those of each."""
+        if self.random or self.mixes:
+            return False
+        record = np.random.default_rng(0).random((2, 1, self.model.inputs), theta.dtype)
+        batch = tensor(theta[[0, -1]]), tensor(record), torch.zeros(2, 1), torch.ones(2, 1)
+        try:
+            off = many(*batch)[1] - (own := one(*(part[1] for part in batch)))
+        except RuntimeError:  # what the module does cannot be done to a batch of batches
+            return False
+        return bool(off.abs().max() <= _AGREE * own.abs().max())
 
     def rows(
         self, theta: Array, inputs: Array, labels: Array, rng: np.random.Generator | None = None

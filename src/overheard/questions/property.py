@@ -1,8 +1,8 @@
 """Which clients hold a given record, poison or ride for free? Asked of all of them at once.
 
-The score is F1: of those accused and those that have the property, how many are both. It is set
-against accusing nobody and accusing everybody, which need no listening; where nobody has the
-property there is nothing to find, and any accusation is a false alarm.
+The score is F1: of those named and those that have the property, how many are both. It is set
+against naming nobody and naming everybody, which need no listening. An answer that flags itself
+accuses nobody; else those named are accused, and who of them lacks the property is a false alarm.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNKNOWN = "truth/ does not say which clients have it, so how right this is canno
 
 
 def f1(chosen: Flags, positive: Flags) -> float:
-    """2 hits / (accused + positives); 1 where nobody is accused and nobody has the property."""
+    """2 hits / (named + positives); 1 where nobody is named and nobody has the property."""
     together = int(chosen.sum() + positive.sum())
     return 2 * int((chosen & positive).sum()) / together if together else 1.0
 
@@ -40,7 +40,7 @@ def f1_interval(chosen: Flags, positive: Flags, rng: np.random.Generator) -> tup
 
     A guess without a mistake has no spread to resample. But F1 = 2J / (1 + J) for the share J of
     clients that are both among those that are either, and Wilson's interval of that share does not
-    collapse; the interval covers both. Where nobody is accused and nobody has the property there
+    collapse; the interval covers both. Where nobody is named and nobody has the property there
     is nothing to tell a good guess by, and the interval is all of [0, 1].
     """
     hit, either = chosen & positive, chosen | positive
@@ -71,15 +71,15 @@ def scores(guess: ClientProperty, answers: Flags, rng: np.random.Generator) -> d
     """F1 with its interval and its test. Beside it: precision and recall (left out where
     undefined), and Brier's score."""
     chosen = guess.choice()
-    hits, accused, positives = (int(s.sum()) for s in (chosen & answers, chosen, answers))
+    hits, named, positives = (int(s.sum()) for s in (chosen & answers, chosen, answers))
     value = f1(chosen, answers)
     low, high = f1_interval(chosen, answers, rng)
     free = max(f1(np.full(len(answers), one), answers) for one in (False, True))
-    p = found_p_value(hits, accused, positives, len(answers)) if value > free else 1.0
+    p = found_p_value(hits, named, positives, len(answers)) if value > free else 1.0
     brier = float(np.mean((guess.probabilities - answers) ** 2))
-    details = {"positives": positives, "accused": accused, "found": hits, "brier": brier}
-    details["false_alarms"] = accused - hits
-    details |= {"precision": hits / accused} if accused else {}
+    details = {"positives": positives, "named": named, "found": hits, "brier": brier}
+    details |= {} if "flag" in guess.diagnostics else {"false_alarms": named - hits}
+    details |= {"precision": hits / named} if named else {}
     details |= {"recall": hits / positives} if positives else {}
     result = {"value": value, "low": low, "high": high, "majority": free, "lift": value - free}
     return result | {"p_value": p, "details": details}

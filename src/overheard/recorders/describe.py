@@ -72,6 +72,8 @@ def describe(
     clients = [names.get(c, c) for c in recording.clients]
     about = {**recording.about, "data": dataset.name, "origin": dataset.origin, "clients": clients}
     remarks = _remarks(recording, names, ready)
+    if first := description.audit.rounds:
+        remarks = (*remarks, f"Only the first rounds are audited ({first}): audit.rounds says so.")
     header = SideHeader(messages=recording.digest, names=names, about=about)
     with SideWriter(Path(out), header) as writer:
         write_knowledge(writer, ready)
@@ -79,6 +81,11 @@ def describe(
             writer.seed(seed)
         write(writer, _clear(recording, names, remarks))
     return remarks
+
+
+def covered(recording: Recording, description: Federation) -> Recording:
+    """What is described of it: all rounds, or the first."""
+    return replace(recording, rounds=recording.rounds[: description.audit.rounds or None])
 
 
 def settled(

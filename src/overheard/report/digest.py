@@ -8,7 +8,7 @@ from typing import Any
 from overheard.evaluation.decision import best_of
 from overheard.evaluation.record import Audit, Finding
 from overheard.report import verdict, words
-from overheard.report.first import First
+from overheard.report.model import First
 
 DIGEST_VERSION = 3
 

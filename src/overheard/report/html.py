@@ -34,7 +34,7 @@ from overheard.files import write_durably
 from overheard.foreign.shown import visible
 from overheard.report import advice, model, svg, verdict, words
 from overheard.report.advice import Point
-from overheard.report.first import First
+from overheard.report.model import First
 from overheard.report.verdict import environment
 
 MOST_BYTES = 2_000_000

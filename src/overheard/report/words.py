@@ -56,11 +56,6 @@ def question_title(question: str) -> str:
     return _question(question)["title"]
 
 
-def noun(question: str) -> str:
-    """What the secret is called in a sentence; empty where its column says it all."""
-    return _question(question)["noun"]
-
-
 def secret(topic: Topic) -> str:
     """What the secret is called, as short as a column heading."""
     known = _question(topic.question)

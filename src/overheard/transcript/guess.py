@@ -121,9 +121,10 @@ class LabelValues:
 
 @dataclass(frozen=True)
 class ClientProperty:
-    """The probability (N,) that each client has the property, and who is accused of it.
+    """The probability (N,) that each client has the property, and who most likely has it.
 
-    ``chosen`` (N,) may be nobody. ``evidence`` (T, N): the probabilities after so many rounds.
+    ``chosen`` (N,) may be nobody; they are accused, unless the answer flags itself. ``evidence``
+    (T, N): the probabilities after so many rounds.
     ``contribution`` (N,): how much each client's updates helped, where the attack can tell.
     """
 
@@ -148,7 +149,7 @@ class ClientProperty:
             raise FixData("a property: give each client one probability between 0 and 1")
 
     def choice(self) -> NDArray[np.bool_]:
-        """Who is accused of the property."""
+        """Who is said to have the property."""
         return np.asarray(self.chosen, dtype=bool)
 
 

@@ -139,10 +139,13 @@ def test_outputs_know_their_scale(asked: Asked) -> None:
 
 def test_an_answer_says_when_it_means_nothing() -> None:
     none = np.zeros(20)
-    strong = Posterior(none, none > 0, 1.0, -1.0, 6.0, True)
-    assert flagged(strong, Options()) == {}
-    weak = strong._replace(detectability=1.5)
-    assert "too small to tell" in flagged(weak, Options())["flag"]
-    assert "1.5 standard deviations" in flagged(weak, Options())["flag"]
-    assert flagged(weak._replace(chosen=none == 0), Options()) == {}
-    assert "not converged" in flagged(strong._replace(settled=False), Options())["flag"]
+    nobody = Posterior(none, none > 0, none > 0, 1.0, -1.0, 6.0, True)
+    assert flagged(nobody, Options()) == {}
+    named = nobody._replace(chosen=none == 0, log_odds=1.0, detectability=1.5)
+    assert "too small to tell" in flagged(named, Options())["flag"]
+    assert "1.5 standard deviations" in flagged(named, Options())["flag"]
+    assert "2.7 times as likely" in flagged(named, Options())["flag"]
+    accused = named._replace(accused=none == 0)
+    assert flagged(accused, Options()) == {}
+    assert "too small to tell" in flagged(accused, Options(nobody=0))["flag"]
+    assert "not converged" in flagged(nobody._replace(settled=False), Options())["flag"]
