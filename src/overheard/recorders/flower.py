@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Array, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, Strategy
 
 from overheard.files import refuse_existing
-from overheard.recorders.recorder import Listener, Recorder, same_arrays
+from overheard.recorders.recorder import Later, Listener, Recorder, same_arrays
 from overheard.transcript.messages import Arrays
 
 WEIGHTS = ("num-examples", "num_examples")
@@ -184,7 +184,8 @@ class ListeningGrid:
                 )
             return
         if any(content.array_records.values()):
-            self._listener.record(sent, client, _arrays(content), float(weight))
+            later = {name: Later(array.numpy) for name, array in _named(content).items()}
+            self._listener.record(sent, client, cast(Arrays, later), float(weight))
 
     def _hear_sum(self, recorder: Recorder, after: Arrays) -> None:
         """The next model that is sent is what the server made of the sum."""
@@ -224,7 +225,7 @@ class ListeningGrid:
         parts = tuple(a.data for record in content.array_records.values() for a in record.values())
         known, arrays = self._decoded
         if len(known) != len(parts) or any(a is not b for a, b in zip(known, parts, strict=True)):
-            arrays = _arrays(content)
+            arrays = {name: array.numpy() for name, array in _named(content).items()}
             self._decoded = (parts, arrays)
         return arrays
 
@@ -233,11 +234,11 @@ def _is_training(message: Message) -> bool:
     return str(message.metadata.message_type).partition(".")[0] == "train"
 
 
-def _arrays(content: RecordDict) -> Arrays:
+def _named(content: RecordDict) -> dict[str, Array]:
     """The arrays by name, and by their record's key as well where there are several records."""
     several = len(content.array_records) > 1
     return {
-        f"{key}/{name}" if several else name: array.numpy()
+        f"{key}/{name}" if several else name: array
         for key, record in content.array_records.items()
         for name, array in record.items()
     }

@@ -182,7 +182,10 @@ class Recorder:
             writing.result()
 
     def _write_individual(self, observed: _Round) -> None:
-        returned = {client: observed.returned[client] for client in sorted(observed.returned)}
+        returned: dict[str, Arrays] = {
+            client: {name: np.asarray(array) for name, array in observed.returned[client].items()}
+            for client in sorted(observed.returned)
+        }
         broadcast = observed.sent.get(EVERYBODY)
         models = {client: observed.sent.get(client, broadcast) for client in returned}
         if lacking := [client for client, model in models.items() if model is None]:
@@ -263,6 +266,16 @@ class Recorder:
             write(self._store, InTheClear(tuple(self._notes), values))
 
 
+@dataclass(frozen=True)
+class Later:
+    """An array of a message that came back, which is read when its round is written."""
+
+    read: Callable[[], NDArray[Any]]
+
+    def __array__(self, *how: Any, **more: Any) -> NDArray[Any]:
+        return self.read()
+
+
 def _as_arrays(arrays: Arrays) -> dict[str, NDArray[Any]]:
     if not arrays:
         raise FixData("a message without arrays; give the model's arrays by name")
@@ -272,6 +285,8 @@ def _as_arrays(arrays: Arrays) -> dict[str, NDArray[Any]]:
 def _as_array(array: Any) -> NDArray[Any]:
     """numpy has no bfloat16, and float32 holds every bfloat16 exactly; listeners see it by the
     zeros at the end of every number."""
+    if isinstance(array, Later):
+        return cast(NDArray[Any], array)
     if str(getattr(array, "dtype", "")).endswith("bfloat16"):
         if hasattr(array, "detach"):  # a torch tensor
             return np.asarray(array.detach().float().cpu())
