@@ -198,15 +198,9 @@ class Encoding(Spec):
 
     def inputs_of_all(self, columns: Iterable[str]) -> list[int]:
         """Where the inputs stand of those of the columns that are inputs."""
-        seen = [self.inputs_of(c) for c in columns if c in self.columns()]
+        asked = set(columns)
+        seen = [inside for block, inside in self.placed if block.column in asked]
         return [place for inside in seen for place in range(inside.start, inside.stop)]
-
-    def inputs_of(self, column: str) -> slice:
-        """Where the inputs of a column stand."""
-        result = [inside for block, inside in self.placed if block.column == column]
-        if not result:
-            raise FixData(f"column {column!r} is not an input; the inputs are {self.columns()}")
-        return result[0]
 
     @property
     def placed(self) -> list[tuple[AnyBlock, slice]]:
