@@ -10,7 +10,8 @@ audit` as printed. Needs pandas and tensorboardX. Run it in a network namespace 
 
 The table: recorded (rounds), described (do the replays that `init` makes fit?), measured (by the
 attack on the first secret; the baseline beside it), true (is who-is-who as the nodes said, and each
-key of the description as in the example's own code?), minutes of `init` and `audit`.
+key of the description as in the example's own code?), minutes of `init` and `audit`, edits (of the
+example beside its data; what `init` writes is audited as it is).
 """
 
 from __future__ import annotations
@@ -209,9 +210,10 @@ def main() -> None:
             ran(app, getattr(asked, app.folder.partition("/")[0]), out)
         (out / "run" / "audit.toml").unlink(missing_ok=True)
         rmtree(out / "audit", ignore_errors=True)
-        rows.append(row(name, app, out))
+        edits = ", ".join(["the line", *(f"{k} = {v}" for k, v in app.settings.items())])
+        rows.append([*row(name, app, out), edits])
         print(rows[-1], flush=True)
-    print(table(["example", "recorded", "described", "measured", "true", "minutes"], rows))
+    print(table(["example", "recorded", "described", "measured", "true", "minutes", "edits"], rows))
 
 
 if __name__ == "__main__":
