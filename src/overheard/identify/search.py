@@ -366,8 +366,7 @@ def search(
             found = [f for kind in kinds for f in kind[:most]]
         # of those that are told apart by less than a factor of e the usual one
         top, usual = max(f.evidence for f in found), [one.about for one in every]
-        order = [(int(top - f.evidence), usual.index(f.about), k) for k, f in enumerate(found)]
-        return [found[k] for *_, k in sorted(order)]
+        return sorted(found, key=lambda f: (int(top - f.evidence), usual.index(f.about)))
 
     plainly = trained(every, (Sgd(), Adam()), batches[-2:], epochs[:1])
     first = fits("ways in which records enter the model", plainly, 2, 0.1, 1)
