@@ -196,17 +196,10 @@ class Encoding(Spec):
     def columns(self) -> tuple[str, ...]:
         return tuple(block.column for block in self.blocks)
 
-    def inputs_of_all(self, columns: Iterable[str]) -> list[int]:
+    def inputs_of(self, columns: Iterable[str]) -> list[int]:
         """Where the inputs stand of those of the columns that are inputs."""
-        seen = [self.inputs_of(c) for c in columns if c in self.columns()]
+        seen = [inside for block, inside in self.placed if block.column in columns]
         return [place for inside in seen for place in range(inside.start, inside.stop)]
-
-    def inputs_of(self, column: str) -> slice:
-        """Where the inputs of a column stand."""
-        result = [inside for block, inside in self.placed if block.column == column]
-        if not result:
-            raise FixData(f"column {column!r} is not an input; the inputs are {self.columns()}")
-        return result[0]
 
     @property
     def placed(self) -> list[tuple[AnyBlock, slice]]:
