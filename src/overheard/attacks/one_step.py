@@ -441,7 +441,7 @@ def _moments(client: Client, rounds: int) -> Measurement:
     """Of linear least squares: the secret's moments, and what each record adds to them."""
     link, recipe, candidates = client.messages, client.recipe, client.encoded
     settings = [setting for setting in client.candidates.settings if setting is not None]
-    inside = recipe.encoding.inputs_of_all(settings[0])
+    inside = recipe.encoding.inputs_of(settings[0])
     public = candidates.inputs[0].copy()
     public[:, inside] = 0.0
     blocks = np.zeros((len(settings), recipe.encoding.width))

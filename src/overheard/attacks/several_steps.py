@@ -163,7 +163,7 @@ def replayed(client: Client, guess: bool = False) -> Posterior | None:
         return Replay(first).answer()
     if recipe.full_batch or client.order is None or not candidates.present.all():
         return None  # who is not known to be there has no place in the order
-    place = Place(int(link.rounds[0]), recipe.epochs, len(client.prior), recipe.model.size)
+    place = Place(recipe.epochs, len(client.prior), recipe.model.size)
     order = client.order.known(place)
     if guess != (order is None):
         return None

@@ -186,7 +186,7 @@ def best_imputation(
 
 def _public(recipe: Terms, records: Records, secret: tuple[str, ...]) -> Array:
     """Public inputs and the label, without what the secret is."""
-    inside = recipe.encoding.inputs_of_all(secret)
+    inside = recipe.encoding.inputs_of(secret)
     public = np.delete(encode(recipe.encoding, records), inside, axis=1)
     if recipe.target.column in secret:
         return np.asarray(public)

@@ -149,9 +149,17 @@ class Settings(Spec):
     """Of recorded messages: our names of the arrays to theirs. Example: `sent_names = {
     "gradient" = "grad" }`"""
 
+    labels_as_they_are: ClassVar[bool] = False
+    """Whether labels that are numbers are neither shifted nor scaled, unless somebody says so."""
+
     def code(self) -> tuple[str, ...]:
         """The code that it names, which must be trusted."""
         return ()
+
+    def learned(self, records: Records) -> dict[str, Any]:
+        """Further fields of the program of a federation of these records, everybody's together;
+        refuses settings that do not fit them."""
+        return {}
 
 
 class SummedSettings(Settings):
@@ -212,17 +220,13 @@ class Program(Spec):
     def planned(
         cls, settings: Settings, encoding: Encoding, target: Target, records: Records
     ) -> Self:
-        """The program of a federation of these records, everybody's together; refuses settings
-        that do not fit them."""
-        return cls.checked({"settings": settings, "encoding": encoding, "target": target})
-
-    @classmethod
-    def checked(cls, content: dict[str, Any]) -> Self:
-        """The program of these parts; what is wrong with them is the config's."""
+        """The program of a federation of these records, everybody's together; what is wrong with
+        its parts is the config's."""
+        content = {"settings": settings, "encoding": encoding, "target": target}
         try:
-            return cls.model_validate(content)
+            return cls.model_validate({**content, **settings.learned(records)})
         except ValidationError as error:
-            raise FixConfig(f"model {content['settings'].name!r}: {_first(error)}") from error
+            raise FixConfig(f"model {settings.name!r}: {_first(error)}") from error
 
     def of(self, client: str) -> Self:
         """What one client does: the same as every other."""

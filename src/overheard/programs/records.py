@@ -196,10 +196,9 @@ class Encoding(Spec):
     def columns(self) -> tuple[str, ...]:
         return tuple(block.column for block in self.blocks)
 
-    def inputs_of_all(self, columns: Iterable[str]) -> list[int]:
+    def inputs_of(self, columns: Iterable[str]) -> list[int]:
         """Where the inputs stand of those of the columns that are inputs."""
-        asked = set(columns)
-        seen = [inside for block, inside in self.placed if block.column in asked]
+        seen = [inside for block, inside in self.placed if block.column in columns]
         return [place for inside in seen for place in range(inside.start, inside.stop)]
 
     @property
