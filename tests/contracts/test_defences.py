@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from federations import generated_people, view_of
+from federations import generated_people, planned, view_of
 
 import overheard
-from overheard import Recording, audit, parse_config, plan, simulate
+from overheard import Recording, audit, plan, simulate
 from overheard.errors import FixConfig
 from overheard.federation import defences
 from overheard.federation.defences import all_defences, parse_defence
@@ -75,7 +75,7 @@ def federation(name, model=None):
         "training": {"rounds": 2, **({"learning_rate": 0.1} if network else {})},
         "defence": [{"name": name, **SETTINGS[name]}],
     }
-    return plan(parse_config(config), people())
+    return planned(config, people())
 
 
 def people():
@@ -263,8 +263,8 @@ def test_a_defence_of_another_package_is_found_by_its_entry_point(
         "training": {"rounds": 2, "learning_rate": 0.1},
     }
     with pytest.raises(FixConfig, match="'drop_column' after 'drifting' voids"):
-        plan(parse_config(config | {"defence": both}), people())
-    ready = plan(parse_config(config | {"defence": both[:1]}), people())
+        planned(config | {"defence": both}, people())
+    ready = planned(config | {"defence": both[:1]}, people())
     run = Recording.open(simulate(ready, tmp_path / "run"))
     assert run.side("AppliedDefence")["names"] == ["drifting"]
     assert run.side("AppliedDefence")["effects"] == [["sparse"]]

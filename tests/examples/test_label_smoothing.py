@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import generated_people
+from federations import generated_people, planned
 from generated import with_columns
 from torch.nn import functional as F
 from torch_twins import flat, torch_twin
@@ -20,8 +20,6 @@ from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
 from overheard.evaluation.replay import replays
 from overheard.federation.defences import all_defences
-from overheard.federation.federation import parse_config
-from overheard.federation.plan import plan
 from overheard.federation.simulate import client_shards, simulate
 from overheard.programs import trusted
 from overheard.programs.networks import initial
@@ -56,14 +54,14 @@ def people(classes: int) -> Dataset:
     return with_columns(made, {"task": "classification"}, y=np.array(labels))
 
 
-def planned(classes: int, defence: list[dict[str, Any]], **training: Any) -> Any:
+def federation(classes: int, defence: list[dict[str, Any]], **training: Any) -> Any:
     content = {
         "data": {"source": "people"},
         "model": {"name": "mlp", "hidden": [5], "activation": "tanh"},
         "training": {"rounds": 2, "learning_rate": 0.5, "precision": "float64", **training},
         "defence": defence,
     }
-    return plan(parse_config(content), people(classes))
+    return planned(content, people(classes))
 
 
 def by_torch(ready: Any, client: str, share: float, steps: int) -> tuple[Any, Any]:
@@ -97,8 +95,8 @@ def test_messages_are_those_of_the_smoothed_loss(classes: int, tmp_path: Path) -
     """To rounding those of torch's own, gradient by gradient and after several local steps."""
     cases: dict[str, dict[str, Any]] = {"gradient": {"algorithm": "fedsgd"}, "model": {"epochs": 3}}
     for name, training in cases.items():
-        ready = planned(classes, [SMOOTH], **training)
-        plain = planned(classes, [], **training)
+        ready = federation(classes, [SMOOTH], **training)
+        plain = federation(classes, [], **training)
         for client in ("0", "2"):
             gradient, model = by_torch(ready, client, 0.3, 3)
             observed = link(tmp_path / f"{name}{client}", ready, client)
@@ -110,7 +108,7 @@ def test_messages_are_those_of_the_smoothed_loss(classes: int, tmp_path: Path) -
 
 
 def test_it_is_told_and_nobody_takes_the_training_for_the_plain_one(tmp_path: Path) -> None:
-    ready = planned(2, [SMOOTH, {"name": "clip", "norm": 0.5}])
+    ready = federation(2, [SMOOTH, {"name": "clip", "norm": 0.5}])
     recording = Recording.open(simulate(ready, tmp_path / "run"))
     told = observe(recording, EAVESDROPPER, attribute("s"), "0").know(AppliedDefence)
     assert told.names == ("label_smoothing", "clip")
@@ -132,7 +130,7 @@ def test_it_is_told_and_nobody_takes_the_training_for_the_plain_one(tmp_path: Pa
 )
 def test_what_cannot_be_is_refused(classes: int, defence: list[dict[str, Any]], words: str) -> None:
     with pytest.raises(FixConfig, match=words):
-        planned(classes, defence)
+        federation(classes, defence)
 
 
 CONFIG = """

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from federations import planned
 from generated import changing
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit
-from overheard.federation.federation import parse_config
-from overheard.federation.plan import Plan, plan
+from overheard.federation.plan import Plan
 from overheard.programs.records import OneHot, Records, Scaled, positions
 from overheard.questions.attribute import ranges
 from overheard.transcript.knowledge import AttributeDomain
@@ -31,20 +31,20 @@ def people() -> Dataset:
     return Dataset("people", records, "at", "y", "regression", (), "generated")
 
 
-def planned(*attributes: str, **audit: int) -> Plan:
+def asking(*attributes: str, **audit: int) -> Plan:
     content = {
         "data": {"source": "file"},
         "model": {"name": "linear"},
         "training": {"rounds": 2, "learning_rate": 0.1},
         "audit": {"attributes": list(attributes), **audit},
     }
-    return plan(parse_config(content), people())
+    return planned(content, people())
 
 
 @pytest.mark.parametrize("column", ["many", "few"])
 @pytest.mark.parametrize("bins", [2, 5, 8])
 def test_bins_that_are_asked_for_are_made(column: str, bins: int) -> None:
-    assert len(planned(column, bins=bins).attributes[column].values) == bins
+    assert len(asking(column, bins=bins).attributes[column].values) == bins
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_bins_that_are_asked_for_are_made(column: str, bins: int) -> None:
 def test_what_is_no_number_or_has_few_values_is_not_cut(
     columns: tuple[str, ...], asked: dict[str, int], counts: list[int]
 ) -> None:
-    ready = planned(*columns, **asked)
+    ready = asking(*columns, **asked)
     assert [len(ready.attributes[column].values) for column in columns] == counts
     blocks = {block.column: block for block in ready.recipe.encoding.blocks}
     assert isinstance(blocks["few"], Scaled if asked else OneHot)
@@ -66,7 +66,7 @@ def test_what_is_no_number_or_has_few_values_is_not_cut(
 @pytest.mark.parametrize("columns", [("coin",), ("text",), ("three", "coin"), ()])
 def test_bins_without_effect_are_refused(columns: tuple[str, ...]) -> None:
     with pytest.raises(FixConfig, match=r"audit\.bins = 3 has no effect"):
-        planned(*columns, bins=3)
+        asking(*columns, bins=3)
 
 
 def test_ranges_in_words_are_the_bins() -> None:

@@ -53,17 +53,15 @@ def test_claims_add_up() -> None:
         (["clip"], r"defence\.0"),
     ],
 )
-def test_a_wrong_defence_is_refused(
-    people: Path, settings_for: Settings, defences: Any, complaint: str
-) -> None:
+def test_a_wrong_defence_is_refused(settings_for: Settings, defences: Any, complaint: str) -> None:
     with pytest.raises(FixConfig, match=complaint):
-        parse_config(settings_for(people) | {"defence": defences})
+        parse_config(settings_for(defence=defences))
 
 
 def test_noise_in_units_of_no_clip_norm_is_refused_before_anything_is_written(
-    people: Path, settings_for: Settings, tmp_path: Path
+    settings_for: Settings, tmp_path: Path
 ) -> None:
-    content = settings_for(people) | {"defence": [{"name": "gaussian", "times_clip": 1.0}]}
+    content = settings_for(defence=[{"name": "gaussian", "times_clip": 1.0}])
     with pytest.raises(FixConfig, match="no 'clip' before it; add one, or give sd"):
         simulated(tmp_path / "run", content)
     assert not (tmp_path / "run").exists()
@@ -71,10 +69,10 @@ def test_noise_in_units_of_no_clip_norm_is_refused_before_anything_is_written(
 
 @pytest.mark.parametrize("training", [{}, {"algorithm": "fedsgd"}, {"precision": "float64"}])
 def test_what_goes_over_the_wire_is_defended(
-    people: Path, settings_for: Settings, tmp_path: Path, training: dict[str, Any]
+    settings_for: Settings, tmp_path: Path, training: dict[str, Any]
 ) -> None:
     def sent(name: str, *defences: dict[str, Any]) -> Messages:
-        content = settings_for(people, training={**training, "rounds": 2})
+        content = settings_for(training={**training, "rounds": 2})
         recording = simulated(tmp_path / name, content | {"defence": list(defences)})
         view = observe(recording, EAVESDROPPER, attribute("s"), "site 0")
         assert (AppliedDefence in view.kinds) == bool(defences)
@@ -91,8 +89,8 @@ def test_what_goes_over_the_wire_is_defended(
     assert noisy.returned.dtype == bare.returned.dtype
 
 
-def test_the_server_may_add_the_noise(people: Path, settings_for: Settings, tmp_path: Path) -> None:
-    content = settings_for(people, training={"rounds": 2, "participation": 1.0})
+def test_the_server_may_add_the_noise(settings_for: Settings, tmp_path: Path) -> None:
+    content = settings_for(training={"rounds": 2, "participation": 1.0})
     links = []
     for name, defences in (("a", []), ("b", [{"name": "gaussian", "sd": 0.5, "at": "server"}])):
         recording = simulated(tmp_path / name, content | {"defence": defences})

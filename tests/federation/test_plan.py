@@ -8,22 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import planned
 
 from overheard.errors import FixConfig, FixData
-from overheard.federation.federation import parse_config
-from overheard.federation.plan import Plan, plan
 from overheard.programs.records import OneHot, Scaled, encode
 
 Settings = Callable[..., dict[str, Any]]
 TWO_CLIENTS = "at,x,s,y\na,1,0,1\na,2,1,2\nb,3,0,4\nb,5,1,3\n"
 
 
-def planned(content: dict[str, Any]) -> Plan:
-    return plan(parse_config(content))
-
-
-def test_a_plan_settles_encoding_and_model(people: Path, settings_for: Settings) -> None:
-    ready = planned(settings_for(people, audit={"attributes": ["s", "job"]}))
+def test_a_plan_settles_encoding_and_model(settings_for: Settings) -> None:
+    ready = planned(settings_for(audit={"attributes": ["s", "job"]}))
     age, job, s = ready.recipe.encoding.blocks
     assert isinstance(age, Scaled)
     assert isinstance(job, OneHot)
@@ -52,7 +47,6 @@ def test_a_plan_settles_encoding_and_model(people: Path, settings_for: Settings)
     ],
 )
 def test_the_task_decides_loss_and_outputs(
-    people: Path,
     settings_for: Settings,
     model: dict[str, Any],
     target: str,
@@ -60,8 +54,7 @@ def test_the_task_decides_loss_and_outputs(
     outputs: int,
     loss: str,
 ) -> None:
-    content = settings_for(people, model=model, data={"target": target, "drop": drop})
-    recipe = planned(content).recipe
+    recipe = planned(settings_for(model=model, data={"target": target, "drop": drop})).recipe
     assert (recipe.model.outputs, recipe.loss) == (outputs, loss)
 
 
@@ -96,9 +89,9 @@ def test_the_task_decides_loss_and_outputs(
     ],
 )
 def test_what_does_not_fit_is_refused(
-    people: Path, settings_for: Settings, changes: dict[str, Any], complaint: str | None
+    settings_for: Settings, changes: dict[str, Any], complaint: str | None
 ) -> None:
-    content = settings_for(people, **changes)
+    content = settings_for(**changes)
     if complaint is None:  # few rows, so even a column of numbers has few values
         assert len(planned(content).attributes["age"].values) == 26
         return
@@ -125,7 +118,7 @@ def test_tables_that_cannot_be_used_are_refused(
     assert old in TWO_CLIENTS
     file = tmp_path / "t.csv"
     file.write_text(TWO_CLIENTS.replace(old, new, 1))
-    content = settings_for(file, data={"drop": []}, audit={"attributes": ["s"]})
+    content = settings_for(data={"path": str(file), "drop": []}, audit={"attributes": ["s"]})
     if old == "at,x,s,y":
         content["audit"] = {"attributes": []}
     if complaint is None:
@@ -139,5 +132,5 @@ def test_a_column_without_spread_is_not_blown_up(tmp_path: Path, settings_for: S
     """The computed deviation of a constant 0.1 is not always exactly zero."""
     rows = [f"{'ab'[i % 2]},0.1,{i},{i % 2},{i}" for i in range(10)]
     (tmp_path / "t.csv").write_text("at,flat,x,s,y\n" + "\n".join(rows))
-    ready = planned(settings_for(tmp_path / "t.csv", data={"drop": []}))
+    ready = planned(settings_for(data={"path": str(tmp_path / "t.csv"), "drop": []}))
     assert np.abs(encode(ready.recipe.encoding, ready.clients["a"])[:, 0]).max() < 1e-12

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import changed, simulated
+from federations import changed, planned, simulated
 
 from overheard.errors import FixConfig
-from overheard.federation.federation import parse_config
-from overheard.federation.plan import plan
 from overheard.programs.recipe import LeNet
 from overheard.transcript.knowledge import (
     AuxiliaryData,
@@ -143,7 +141,7 @@ def test_free_riders_send_nothing_or_noise_of_an_updates_length(tmp_path: Path) 
 
 
 def test_lenet_of_the_paper_by_the_images() -> None:
-    made = plan(parse_config(settings(model={"name": "lenet", "hidden": []})))
+    made = planned(settings(model={"name": "lenet", "hidden": []}))
     assert isinstance(made.recipe.model, LeNet)
     assert made.recipe.model.filters == (10, 20)
     assert made.recipe.model.hidden == (50,)
@@ -167,7 +165,7 @@ def test_lenet_of_the_paper_by_the_images() -> None:
 )
 def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(FixConfig, match=words):
-        plan(parse_config(settings(**changes)))
+        planned(settings(**changes))
 
 
 @pytest.mark.parametrize(
@@ -181,11 +179,10 @@ def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], words: st
     ],
 )
 def test_tables_have_no_lenet_and_unequal_clients_no_property(
-    people: Path, settings_for: Any, changes: dict[str, Any], words: str
+    settings_for: Any, changes: dict[str, Any], words: str
 ) -> None:
-    content = settings_for(people, data={"target": "ill", "drop": ["y"]}, **changes)
     with pytest.raises(FixConfig, match=words):
-        plan(parse_config(content))
+        planned(settings_for(data={"target": "ill", "drop": ["y"]}, **changes))
 
 
 def test_who_has_it_is_in_truth_only(tmp_path: Path) -> None:

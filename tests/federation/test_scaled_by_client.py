@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import recipe_in, simulated
+from federations import planned, recipe_in, simulated
 
 from overheard.data.dataset import Dataset, HeldOut
-from overheard.federation.federation import parse_config
-from overheard.federation.plan import plan
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Codes, Records, encode
 from overheard.transcript.knowledge import ClientProgram
@@ -38,7 +36,7 @@ def test_every_client_has_mean_nought_and_deviation_one_of_its_own() -> None:
     known |= {"flag": (rng.random(100) < 0.5).astype(float), "s": rng.choice([1.0, 2.0], 100)}
     columns = {**known, "same": np.where(at == "a", 7.0, 9.0), "y": rng.normal(size=100), "at": at}
     dataset = table(columns)
-    ready = plan(parse_config(content(scale="clients")), dataset)
+    ready = planned(content(scale="clients"), dataset)
     for name in ("a", "b"):
         records = ready.clients[name]
         seen = encode(ready.recipe.of(name).encoding, records)
@@ -56,7 +54,7 @@ def coded(**how: object) -> Recipe:
     text = np.array(["x", "z", "z", "y", "y", "z", "z", "w"])
     columns = {"t": text, "s": np.array([0.0, 1.0] * 4), "y": np.arange(8.0), "at": at}
     dataset = table(columns)
-    return plan(parse_config(content(text="codes", **how)), dataset).recipe
+    return planned(content(text="codes", **how), dataset).recipe
 
 
 def test_texts_are_codes_of_a_client_s_own_values_with_those_that_it_held_out() -> None:

@@ -9,18 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import simulated
+from federations import planned, simulated
 
 from overheard.errors import FixConfig
 from overheard.federation.federation import parse_config
-from overheard.federation.plan import plan
 from overheard.federation.server import RULES, Mean, Server
 
 Settings = Callable[..., dict[str, Any]]
-
-
-def recipe_of(people: Path, settings_for: Settings, **training: Any) -> Any:
-    return plan(parse_config(settings_for(people, training=training))).recipe
 
 
 @pytest.mark.parametrize(
@@ -28,21 +23,22 @@ def recipe_of(people: Path, settings_for: Settings, **training: Any) -> Any:
     [("mean", "size", 0), ("adam", "size", 0), ("mean", "equal", 1), ("adam", "equal", 1)],
 )
 def test_sums_of_unequal_clients_want_a_rule_that_takes_them_equally(
-    people: Path, settings_for: Settings, tmp_path: Path, rule: str, weighting: str, equal: bool
+    settings_for: Settings, tmp_path: Path, rule: str, weighting: str, equal: bool
 ) -> None:
     settings = {"server": {"rule": rule}, "training": {"weighting": weighting}}
-    content = settings_for(people, defence=[{"name": "secure_sum"}], **settings)
+    content = settings_for(defence=[{"name": "secure_sum"}], **settings)
     words = pytest.raises(FixConfig, match=r"unweighted, and .* hold 5 to 12")
     with nullcontext() if equal else words:
         simulated(tmp_path / "run", content)
 
 
-def test_a_sum_moves_as_its_clients_do(people: Path, settings_for: Settings) -> None:
+def test_a_sum_moves_as_its_clients_do(settings_for: Settings) -> None:
     start, returned = np.ones(3), np.random.default_rng(0).normal(size=(4, 3))
-    for recipe, updates in (
-        (recipe_of(people, settings_for), start - returned),
-        (recipe_of(people, settings_for, algorithm="fedsgd"), returned),
+    for algorithm, updates in (
+        ("fedavg", start - returned),
+        ("fedsgd", returned),
     ):
+        recipe = planned(settings_for(training={"algorithm": algorithm})).recipe
         server = Server(Mean(), recipe, start, ())
         one = server.averaged(returned, np.full(4, 0.25)).model
         other = server.summed(updates.sum(axis=0), 4).model
@@ -97,19 +93,17 @@ def test_rules_with_a_memory_are_those_of_their_papers(settings: Any, naive: Any
     np.testing.assert_allclose(model, naive(ways), rtol=1e-12)
 
 
-def test_a_rule_is_written_and_read(people: Path, settings_for: Settings) -> None:
-    plain = parse_config(settings_for(people))
+def test_a_rule_is_written_and_read(settings_for: Settings) -> None:
+    plain = parse_config(settings_for())
     assert plain.server == Mean()
     assert parse_config(plain.model_dump(mode="json")) == plain
-    given = parse_config(settings_for(people, server={"rule": "adam", "tau": 0.01}))
+    given = parse_config(settings_for(server={"rule": "adam", "tau": 0.01}))
     assert parse_config(given.model_dump(mode="json")) == given
 
 
-def test_an_isolated_client_has_a_memory_of_its_own(
-    people: Path, settings_for: Settings, tmp_path: Path
-) -> None:
+def test_an_isolated_client_has_a_memory_of_its_own(settings_for: Settings, tmp_path: Path) -> None:
     """Its own model moves by its own updates alone, whoever else there is."""
-    alone = settings_for(people, training={"isolate": "site 0"}, server={"rule": "momentum"})
+    alone = settings_for(training={"isolate": "site 0"}, server={"rule": "momentum"})
     run = simulated(tmp_path / "run", alone)
     _, sent, returned, _ = run.link("site 0")
     name = next(iter(sent))
@@ -129,7 +123,7 @@ def test_an_isolated_client_has_a_memory_of_its_own(
     ],
 )
 def test_what_makes_no_sense_is_refused(
-    people: Path, settings_for: Settings, changes: dict[str, Any], words: str
+    settings_for: Settings, changes: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(FixConfig, match=words):
-        parse_config(settings_for(people, **changes))
+        parse_config(settings_for(**changes))

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import planned
 
 from overheard.data.dataset import together
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData
-from overheard.federation.federation import parse_config
-from overheard.federation.plan import Plan, plan
+from overheard.federation.plan import Plan
 from overheard.federation.simulate import (
     CHUNK,
     client_shards,
@@ -35,10 +35,6 @@ pytestmark = pytest.mark.slow
 Settings = Callable[..., dict[str, Any]]
 
 
-def planned(content: dict[str, Any]) -> Plan:
-    return plan(parse_config(content))
-
-
 def all_bits(run: Path) -> dict[str, bytes]:
     return {str(p.relative_to(run)): p.read_bytes() for p in run.rglob("*") if p.is_file()}
 
@@ -53,9 +49,9 @@ TRAININGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("training", TRAININGS.values(), ids=TRAININGS)
 def test_same_seed_same_bits(
-    tmp_path: Path, people: Path, settings_for: Settings, training: dict[str, Any]
+    tmp_path: Path, settings_for: Settings, training: dict[str, Any]
 ) -> None:
-    content = settings_for(people, training=training, seed=3)
+    content = settings_for(training=training, seed=3)
     for name in ("one", "two"):
         simulate(planned(content), tmp_path / name)
     assert all_bits(tmp_path / "one") == all_bits(tmp_path / "two")
@@ -71,14 +67,12 @@ def test_same_seed_same_bits(
 
 
 def test_the_rows_of_other_settings_do_not_shift_random_streams(
-    tmp_path: Path, people: Path, settings_for: Settings
+    tmp_path: Path, settings_for: Settings
 ) -> None:
     """More rounds are the same rounds and then more."""
     short, long = (
         simulate(
-            planned(
-                settings_for(people, training=TRAININGS["fedavg, mini-batches"] | {"rounds": r})
-            ),
+            planned(settings_for(training=TRAININGS["fedavg, mini-batches"] | {"rounds": r})),
             tmp_path / f"{r}",
         )
         for r in (2, 5)
@@ -137,10 +131,10 @@ def naive_rounds(ready: Plan, who: list[list[int]]) -> list[tuple[Any, dict[str,
     ids=str,
 )
 def test_the_recording_is_what_a_naive_loop_gives(
-    tmp_path: Path, people: Path, settings_for: Settings, weighting: str, training: dict[str, Any]
+    tmp_path: Path, settings_for: Settings, weighting: str, training: dict[str, Any]
 ) -> None:
     wish = {"rounds": 4, "precision": "float64", "weighting": weighting, **training}
-    ready = planned(settings_for(people, training=wish))
+    ready = planned(settings_for(training=wish))
     recording = Recording.open(simulate(ready, tmp_path / "run"))
     assert recording.payload == ("gradient" if "fedsgd" in training.values() else "model")
     names = list(ready.clients)
@@ -173,9 +167,9 @@ def test_participation_is_uniform_and_without_replacement() -> None:
     assert len(participants(10, 0.01, 1, 0)) == 1
 
 
-def test_many_clients_are_trained_in_chunks(people: Path, settings_for: Settings) -> None:
+def test_many_clients_are_trained_in_chunks(settings_for: Settings) -> None:
     """More clients than fit one batch, of all sizes: each gets its own result back."""
-    ready = planned(settings_for(people, training={"precision": "float64", "epochs": 2}))
+    ready = planned(settings_for(training={"precision": "float64", "epochs": 2}))
     pool = together(*ready.clients.values())
     rng = np.random.default_rng(0)
     clients = {f"c{k}": pool.take(rng.choice(len(pool), 1 + k % 17)) for k in range(2 * CHUNK + 5)}
@@ -188,19 +182,15 @@ def test_many_clients_are_trained_in_chunks(people: Path, settings_for: Settings
         assert np.allclose(batched[row], alone[0], rtol=1e-12, atol=1e-13)
 
 
-def test_a_client_without_records_is_named(
-    tmp_path: Path, people: Path, settings_for: Settings
-) -> None:
-    ready = planned(settings_for(people))
+def test_a_client_without_records_is_named(tmp_path: Path, settings_for: Settings) -> None:
+    ready = planned(settings_for())
     clients = {**ready.clients, "empty": ready.clients["site 0"].take(np.array([], int))}
     with pytest.raises(FixData, match="client 'empty' has no records; leave it out"):
         simulate(replace(ready, clients=clients), tmp_path / "run")
 
 
-def test_divergence_stops_and_keeps_what_was_sent(
-    tmp_path: Path, people: Path, settings_for: Settings
-) -> None:
-    ready = planned(settings_for(people, training={"learning_rate": 1e9, "rounds": 50}))
+def test_divergence_stops_and_keeps_what_was_sent(tmp_path: Path, settings_for: Settings) -> None:
+    ready = planned(settings_for(training={"learning_rate": 1e9, "rounds": 50}))
     with pytest.raises(FixConfig, match=r"round \d+: the training diverged .* lower learning_rate"):
         simulate(ready, tmp_path / "run")
     recording = Recording.open(tmp_path / "run")
@@ -211,10 +201,10 @@ def test_divergence_stops_and_keeps_what_was_sent(
 
 
 def test_progress_is_told_and_nothing_is_overwritten(
-    tmp_path: Path, people: Path, settings_for: Settings
+    tmp_path: Path, settings_for: Settings
 ) -> None:
     told: list[tuple[int, int]] = []
-    ready = planned(settings_for(people))
+    ready = planned(settings_for())
     simulate(ready, tmp_path / "run", lambda done, total: told.append((done, total)))
     assert told == [(1, 3), (2, 3), (3, 3)]
     with pytest.raises(ChooseAnotherOutput, match="exists already"):

@@ -16,6 +16,7 @@ from overheard.attacks.papers.kerkouche2023 import Options
 from overheard.data.dataset import Dataset
 from overheard.evaluation.record import Finding
 from overheard.evaluation.scoring import Case, answers_in
+from overheard.federation.plan import Plan
 from overheard.programs.program import families
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
@@ -114,9 +115,14 @@ def changed(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def planned(content: dict[str, Any], dataset: Dataset | None = None) -> Plan:
+    """The federation of a config, before anything runs."""
+    return plan(parse_config(content), dataset)
+
+
 def simulated(path: Path, content: dict[str, Any], dataset: Dataset | None = None) -> Recording:
     """The federation of a config, simulated."""
-    return Recording.open(simulate(plan(parse_config(content), dataset), path))
+    return Recording.open(simulate(planned(content, dataset), path))
 
 
 def recipe_in(recording: Recording) -> Recipe:

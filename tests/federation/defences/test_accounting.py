@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import planned
 
 from experiments.robustness.privacy import tight_sampled_gaussian
 from overheard.errors import FixConfig, InstallExtra
@@ -19,8 +20,7 @@ from overheard.federation.defences.accounting import (
     sampled_gaussian_changed,
 )
 from overheard.federation.defences.contract import chain
-from overheard.federation.federation import parse_config
-from overheard.federation.plan import Plan, plan
+from overheard.federation.plan import Plan
 from overheard.federation.simulate import simulate
 from overheard.programs.training import sampled_weights
 from overheard.transcript.store import Recording
@@ -49,31 +49,28 @@ STEPS = {"name": "dp_sgd", "clip": 1.0, "noise": 4.0}
 CLIP = {"name": "clip", "norm": 1.0}
 
 
-def planned(*defences: dict[str, object], **training: object) -> Plan:
-    return plan(
-        parse_config(
-            {
-                "data": {"source": "digits", "options": {"victim": 40, "participants": 2}},
-                "model": {"name": "mlp", "hidden": [6]},
-                "training": {"rounds": 3, "learning_rate": 0.1, **training},
-                "defence": list(defences),
-            }
-        )
-    )
+def defended(*defences: dict[str, object], **training: object) -> Plan:
+    content = {
+        "data": {"source": "digits", "options": {"victim": 40, "participants": 2}},
+        "model": {"name": "mlp", "hidden": [6]},
+        "training": {"rounds": 3, "learning_rate": 0.1, **training},
+        "defence": list(defences),
+    }
+    return planned(content)
 
 
 def promised(*defences: dict[str, object], records: int = 40, **training: object) -> Budget | None:
     """What is promised in three rounds."""
-    ready = planned(*defences, **training)
+    ready = defended(*defences, **training)
     return budget(chain(*ready.config.defence).claims, ready.recipe, records, 3)
 
 
 def test_a_recording_says_what_was_promised(tmp_path: Path) -> None:
     """Over all rounds, those included in which a client may not have taken part."""
     with pytest.raises(FixConfig, match=r"delta = 0\.02 with"):
-        simulate(planned(STEPS | {"delta": 0.02}), tmp_path / "run")
+        simulate(defended(STEPS | {"delta": 0.02}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    ready = planned(STEPS, participation=0.5, batch_size=10)
+    ready = defended(STEPS, participation=0.5, batch_size=10)
     said = Recording.open(simulate(ready, tmp_path / "run")).side("PrivacyBudget")["victim"]
     steps = ready.recipe.local_steps(40) * 3
     assert said["epsilon"] == pytest.approx(sampled_gaussian(4.0, 10 / 40, steps, 1e-5))
@@ -99,7 +96,7 @@ def test_steps_are_counted(
 ) -> None:
     """Three rounds, the steps counted by hand; and as many steps are taken."""
     private = {"name": "dp_sgd", "clip": 1.0, "noise": 3.0, "delta": 1e-4}
-    recipe = planned(private, **training).recipe
+    recipe = defended(private, **training).recipe
     found = promised(private, records=records, **training)
     assert found is not None
     assert found.delta == 1e-4
@@ -161,9 +158,9 @@ def test_dp_sgd_after_what_it_would_void_is_refused_and_twice_too() -> None:
         {"name": "secure_sum"},
     ):
         with pytest.raises(FixConfig, match=f"'dp_sgd' after '{earlier['name']}' voids"):
-            planned(earlier, STEPS)
+            defended(earlier, STEPS)
     with pytest.raises(FixConfig, match="there twice"):
-        planned(STEPS, STEPS)
+        defended(STEPS, STEPS)
 
 
 def test_noise_zero_promises_nothing() -> None:
@@ -200,7 +197,7 @@ def test_without_the_accountant_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    ready = planned(STEPS | {"noise": 2.34})
+    ready = defended(STEPS | {"noise": 2.34})
     with pytest.raises(InstallExtra, match=r"pip install 'overheard\[dp"):
         simulate(ready, tmp_path / "run")
     assert not (tmp_path / "run").exists()
