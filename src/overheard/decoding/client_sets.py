@@ -179,7 +179,7 @@ def posterior(evidence: Evidence, options: Options | None = None) -> Posterior:
     best = int(weight.argmax())
     likeliest = _quadratic(evidence, covariances[best], result[best])
     detectability = float(np.median(np.sqrt(np.diag(likeliest.product))))
-    told = detectability >= options.least_detectable(len(p))
+    enough = detectability >= options.least_detectable(len(p))
     chosen = best_set(somebody) & (log_odds > 0 or not enough or not options.nobody)
     return Posterior(
         somebody * somebody_is,
