@@ -29,7 +29,7 @@ from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.evaluation.decision import NOT_MEASURED
 from overheard.federation.federation import Federation
-from overheard.identify.search import OPTIMISERS, identify
+from overheard.identify.search import OPTIMISERS, Options, identify
 from overheard.programs.recipe import Adam
 from overheard.recorders.describe import describe
 from overheard.transcript.store import Recording
@@ -165,7 +165,7 @@ def identified(each: Cell) -> dict[str, Any]:
         data = {"source": "file", "client": "at", "target": "y"}
         data["path"] = written(true.columns, folder)
         given = {"data": data, "audit": true.about["audit"]}
-        found = identify(bare, given)
+        found = identify(bare, given, Options())
     training = true.about["training"]
     best, *others = [f.program for f in (found.ranking[0], *found.open)]
     asked = ("optimiser", "batch_size", "epochs")

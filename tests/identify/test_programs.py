@@ -16,7 +16,7 @@ from overheard.data.dataset import HeldOut
 from overheard.errors import FixConfig
 from overheard.federation.federation import Federation
 from overheard.federation.plan import load_data
-from overheard.identify.search import Outcome, identify
+from overheard.identify.search import Options, Outcome, identify
 from overheard.recorders.describe import settled
 from overheard.transcript.store import Recording
 
@@ -43,7 +43,7 @@ def sites(path: Path, names: str = "one two", people: int = 60) -> list[Site]:
 def found(tmp_path: Path, secret: str = "sex") -> Outcome:
     data = {"source": "file", "path": str(tmp_path / "table.csv"), "client": "site"}
     given = {"data": {**data, "target": "ill"}, "audit": {"attributes": [secret]}}
-    return identify(Recording.open(tmp_path / "run"), given)
+    return identify(Recording.open(tmp_path / "run"), given, Options())
 
 
 def program(description: Federation) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def test_a_client_that_was_never_sampled_has_its_part_in_the_scales(
                 recorder.returned(number, client, rounds[number][2], 120.0)
     data = {"path": str(tmp_path / "tables" / "people.csv"), "client": "at", "target": "y"}
     given = {"data": {"source": "file", **data}, "audit": {"attributes": ["s"]}}
-    found = identify(Recording.open(tmp_path / "bare"), given)
+    found = identify(Recording.open(tmp_path / "bare"), given, Options())
     best = found.ranking[0].program
     assert found.explained
     assert (best.full_batch, best.epochs) == (True, 1)
@@ -171,10 +171,10 @@ def test_a_client_that_was_never_sampled_has_its_part_in_the_scales(
 
 def test_what_clients_report_may_be_batches() -> None:
     """Flower's tabular example reports ``len(train_loader)``."""
-    assert held_out([110, 90], [110, 90]) == [None]
-    assert {h.share for h in held_out([110, 90], [88, 72]) if h} == {0.2}
-    assert {h and h.share for h in held_out([1100, 900], [28, 23])} == {0.2}
-    assert held_out([110, 90], [7, 19]) == [None]
+    assert held_out([110, 90], [110, 90], Options()) == [None]
+    assert {h.share for h in held_out([110, 90], [88, 72], Options()) if h} == {0.2}
+    assert {h and h.share for h in held_out([1100, 900], [28, 23], Options())} == {0.2}
+    assert held_out([110, 90], [7, 19], Options()) == [None]
 
 
 def test_momentum_that_goes_on_from_round_to_round(bare: Any) -> None:

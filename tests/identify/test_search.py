@@ -86,8 +86,8 @@ def test_one_full_step_is_momentum_as_well() -> None:
         observed(changed(learning_rate=0.05)),
         Tries(FEWER),
     )
-    assert {f.name for f in ranking if f.as_good_as(ranking[0])} == {"SGD", "momentum"}
-    assert ranking[0].name == "SGD"
+    assert {f.words.split()[0] for f in ranking if f.as_good_as(ranking[0])} == {"SGD", "momentum"}
+    assert ranking[0].words.startswith("SGD at")
 
 
 @pytest.mark.parametrize("hidden", [(4,), (40,)])
@@ -98,7 +98,7 @@ def test_mini_batches_of_random_order_are_found(hidden: tuple[int, ...]) -> None
     best = search(
         lambda *_: [Explanation("", WHOLE, base, SEEN)], observed(true, rounds=3), Tries(FEWER)
     )[0]
-    assert (best.name, best.program.epochs, best.program.batch_size) == ("SGD", 3, 16)
+    assert (best.words[:6], best.program.epochs, best.program.batch_size) == ("SGD at", 3, 16)
     assert best.program.learning_rate == pytest.approx(0.07, rel=0.05)
 
 

@@ -87,10 +87,8 @@ def _identified(
     )
     description = description.model_copy(update={"data": data, "audit": audit})
     write_durably(file, [as_file(description, lines)])
-    best = found.ranking[0]
-    rows = [
-        (f.words, f"{f.evidence - best.evidence:.1f}", f"{f.residual:.1e}") for f in found.ranking
-    ]
+    best, most = found.ranking[0], found.ranking[0].evidence.sum()
+    rows = [(f.words, f"{f.evidence.sum() - most:.1f}", f"{f.residual:.1e}") for f in found.ranking]
     numbers = ["log evidence", "residual"]
     terminal.table(["recipe", *numbers], rows, "recipes that explain the messages", numbers)
     for line in lines[1:]:

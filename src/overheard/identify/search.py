@@ -120,9 +120,6 @@ class Options:
     trust_code: bool = False
 
 
-USUAL = Options()
-
-
 class Tries:
     """What is tried, one after the other, until the time is up; and what then was not."""
 
@@ -155,7 +152,7 @@ class Explanation:
     structure, in words; program: what clients do by it, a recipe or a program that trains no
     network; given: on what each client does it, its records or its training on them.
     residual: part of the messages' squares that the mean replay leaves (of a program: the largest
-    distance); messages: the log density of each (M,) but for a constant, 0 if they were not
+    distance); evidence: the log density of each message (M,) but for a constant, 0 if they were not
     weighed; errors: rounding errors in each, where no order is random."""
 
     about: str
@@ -164,24 +161,17 @@ class Explanation:
     given: Mapping[str, Any]
     residual: float = np.inf
     errors: int = 0
-    messages: Array = field(default_factory=lambda: np.zeros(1))
-
-    @property
-    def evidence(self) -> float:
-        return float(self.messages.sum())
-
-    @property
-    def name(self) -> str:
-        return next(n for n, o in OPTIMISERS.items() if o == self.program.optimiser)
+    evidence: Array = field(default_factory=lambda: np.zeros(1))
 
     @property
     def words(self) -> str:
         recipe = self.program
         if not isinstance(recipe, Recipe):
             return self.about
+        name = next(n for n, o in OPTIMISERS.items() if o == recipe.optimiser)
         batch = "full batch" if recipe.full_batch else f"batches of {recipe.batch_size}"
         epochs = f"{recipe.epochs} epoch{'s' * (recipe.epochs > 1)}"
-        return f"{self.name} at rate {recipe.learning_rate:.4g}, {batch}, {epochs}, {self.about}"
+        return f"{name} at rate {recipe.learning_rate:.4g}, {batch}, {epochs}, {self.about}"
 
     def trained(self, **how: Any) -> Explanation:
         """The same structure trained so."""
@@ -201,7 +191,7 @@ class Explanation:
         """Whether chance may have favoured the other, at these odds or by so many standard errors:
         Vuong's test, message by message. Evidence of two recipes that are both wrong, or nearly
         alike, differs by more than its odds say."""
-        apart = best.messages - self.messages
+        apart = best.evidence - self.evidence
         sd = float(apart.std(ddof=1)) if len(apart) > 1 else 0.0
         sd = max(sd, np.sqrt(self.errors / 2))  # of these little more is known than their size
         return bool(apart.sum() <= max(np.log(odds), errors * sd * np.sqrt(len(apart))))
@@ -245,7 +235,7 @@ def fit_rate(one: Explanation, seen: Messages, times: int, close: float = 1e-3) 
     return replace(tried, residual=float(((made - target) ** 2).sum()) / len(target))
 
 
-def weighed(one: Explanation, seen: Messages, times: int, options: Options = USUAL) -> Explanation:
+def weighed(one: Explanation, seen: Messages, times: int, options: Options) -> Explanation:
     """With its evidence, at the rate nearby that has most."""
     moving = np.flatnonzero((seen.updates != 0).any(axis=0))
     if len(moving) > options.coordinates:  # any: those that moved far did so by chance, too
@@ -273,7 +263,7 @@ def weighed(one: Explanation, seen: Messages, times: int, options: Options = USU
     rest = max(options.errors[0], float(np.mean((updates - mean) ** 2 / lengths)))
     found, off = max(map(density, (*options.errors, rest)), key=lambda one: float(one[0].sum()))
     rate = one.program.learning_rate * float(np.exp(np.clip(off, -0.3, 0.3)))
-    return replace(one.at(rate), messages=found, errors=size * certain(one.program))
+    return replace(one.at(rate), evidence=found, errors=size * certain(one.program))
 
 
 def paired(ways: Iterable[Explanation], off: Callable[..., Array]) -> tuple[Explanation, list[str]]:
@@ -307,11 +297,11 @@ def turned(one: Explanation, first: Messages) -> Array:
     return np.array(found).T
 
 
+Structures = Callable[[Split, str], Sequence[Explanation]]
+
+
 def search(
-    structures: Callable[[Split, str], Sequence[Explanation]],
-    seen: Messages,
-    tries: Tries,
-    splits: Sequence[Split] = (None,),
+    structures: Structures, seen: Messages, tries: Tries, splits: Sequence[Split] = (None,)
 ) -> list[Explanation]:
     """Recipes ranked by evidence, best first. ``structures``: how records may have entered the
     model after one of these ``splits`` into what was trained on and what was held out; all, or that
@@ -329,13 +319,11 @@ def search(
     if every[0].program.sends_gradient:
         optimisers, batches, epochs = [Sgd()], [None], [1]
 
-    def fits(
-        what: str, ways: Iterable[list[Explanation]], times: int, close: float, least: int = 0
-    ) -> list[Explanation]:
+    def fits(ways: Iterable[list[Explanation]], times: int, close: float) -> list[Explanation]:
         """Recipes at their rates, the closest first. Each way is tried, recipe by recipe, as long
         as they come closer, each from the rate of the one before."""
         found = list[Explanation]()
-        for way in tries.of(what, ways, least):
+        for way in ways:
             rate, closest = way[0].program.learning_rate, np.inf
             for tried in way:
                 found.append(one := fit_rate(tried.at(rate), few, times, close))
@@ -355,27 +343,26 @@ def search(
 
     def weigh(one: Explanation, orders: int) -> Explanation:
         orders = int(np.clip(20 * room / len(seen.sent), 16, orders))
-        return weighed(one, few if orders == 16 else seen, orders)
+        return weighed(one, few if orders == 16 else seen, orders, options)
 
     def ranked(found: list[Explanation], stages: Sequence[tuple[int, int]]) -> list[Explanation]:
         for orders, most in stages:
             found = [weigh(f, orders) for f in tries.of("recipes to weigh", found)] or found
-            found.sort(key=lambda f: -f.evidence)
+            found.sort(key=lambda f: -f.evidence.sum())
             # of both kinds: few orders tell badly how a random one compares with none
             kinds = ([f for f in found if certain(f.program) is kind] for kind in (True, False))
             found = [f for kind in kinds for f in kind[:most]]
         # of those that are told apart by odds of less than 100 to 1 the usual one
-        top, usual = max(f.evidence for f in found), [one.about for one in every]
-        return sorted(
-            found, key=lambda f: (int((top - f.evidence) / np.log(100)), usual.index(f.about))
-        )
+        top, usual = max(f.evidence.sum() for f in found), [one.about for one in every]
+        found.sort(key=lambda f: usual.index(f.about))
+        return sorted(found, key=lambda f: int((top - f.evidence.sum()) / np.log(100)))
 
     plainly = trained(every, (Sgd(), Adam()), batches[-2:], epochs[:1])
-    first = fits("ways in which records enter the model", plainly, 2, 0.1, 1)
+    first = fits(tries.of("ways in which records enter the model", plainly, 1), 2, 0.1)
     # of the kinds that come close
     close = [o for o in optimisers if any(type(o) is type(f.program.optimiser) for f in first)]
-    found = fits("ways to train", trained([first[0].at(1e-3)], close, batches, epochs), 2, 0.03)
-    found = ranked(found or first, options.stages[:2])
+    ways = tries.of("ways to train", trained([first[0].at(1e-3)], close, batches, epochs))
+    found = ranked(fits(ways, 2, 0.03) or first, options.stages[:2])
     likely = [
         weigh(structures(split, found[0].about)[0].trained_as(found[0]), 32)
         for split in tries.of("ways to hold records out", splits if len(splits) > 1 else ())
@@ -384,15 +371,15 @@ def search(
     best = next((f for f in likely if all(map(f.as_good_as, likely))), found[0])
     kept, split = [*dict.fromkeys(f.about for f in first)], best.whole.data.held_out
     others = (one for about in kept[: options.structures] for one in structures(split, about))
-    ways = [[one.trained_as(f)] for one, f in product(others, [best, *found[1:]])]
-    refined = fits("ways to train with other inputs", ways, 4, 1e-3)
+    retrained = [[one.trained_as(f)] for one, f in product(others, [best, *found[1:]])]
+    refined = fits(tries.of("ways to train with other inputs", retrained), 4, 1e-3)
     return ranked(refined or [best], options.stages)
 
 
 # ----------------------------------------- recordings
 
 
-def held_out(rows: Sequence[int], counts: Sequence[float], options: Options = USUAL) -> list[Split]:
+def held_out(rows: Sequence[int], counts: Sequence[float], options: Options) -> list[Split]:
     """How clients of so many records may have come to train on the counts that they report: of
     records or else, as ``len(loader)`` is, of batches; nan: nobody said how many."""
 
@@ -446,11 +433,9 @@ class Asked:
     tries: Tries
     work: str
 
-    def explanations(
-        self, names: Iterable[str], split: Split, about: str = ""
-    ) -> list[Explanation]:
+    def explanations(self, names: Iterable[str], split: Split, about: str) -> list[Explanation]:
         """Every description that fits table and messages, of these clients and after this split;
-        ``about``: only that of these words."""
+        ``about``: only that of these words, if any."""
         made, refused = dict[str, Explanation](), list[OverheardError]()
         for words, way in self.ways.items() if not about else [(about, self.ways[about])]:
             data = way.data.model_copy(update={"held_out": split})
@@ -483,7 +468,7 @@ class Asked:
         """Recipes, ranked by some messages of some clients."""
         table = self.dataset.by_client()
         if table.keys().isdisjoint(self.named):
-            every = self.explanations(table, splits[0])
+            every = self.explanations(table, splits[0], "")
             first = messages(self.described(every[0].whole), self.named.values(), 1)
             ways = self.tries.of("ways to tell who is who", product(every, (Sgd(), Adam())), 1)
             steps = (one.trained(optimiser=o, learning_rate=1e-3, batch_size=32) for one, o in ways)
@@ -517,7 +502,7 @@ class Asked:
         def off(clients: Sequence[str], one: Explanation) -> Array:
             return np.array([[gap(one, c, name) for name in one.given] for c in clients])
 
-        every, clients = self.explanations((), splits[0]), [*self.named]
+        every, clients = self.explanations((), splits[0], ""), [*self.named]
         of = self.tries.of("programs and what they held out", product(splits, every), 1)
         ways = (way for split, one in of for way in self.explanations((), split, one.about))
         first, _ = paired(ways, partial(off, clients[:1]))
@@ -536,7 +521,7 @@ def messages(recording: Recording, names: Iterable[str], rounds: int) -> Message
     return Messages(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def identify(recording: Recording, given: Mapping[str, Any], options: Options = USUAL) -> Outcome:
+def identify(recording: Recording, given: Mapping[str, Any], options: Options) -> Outcome:
     """The recipe that the recording shows, or else its first round. ``given``: what is known of the
     description but for [clients], its [data] at least."""
     found = _identified(recording, given, tries := Tries(options))
