@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -124,6 +125,12 @@ def coin_flips(
         "defence": [{"name": "gaussian", "sd": noise}] if noise else [],
     }
     return config, people(columns, classes)
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    """A table as a file, its heads first."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
 
 
 def _digest(config: Mapping[str, Any], dataset: Dataset | None) -> str:

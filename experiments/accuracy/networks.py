@@ -35,7 +35,7 @@ OTHERS = 3000
 def config(
     training: Settings, model: Settings = MLP, source: str = "adult", **more: Any
 ) -> Settings:
-    """A federation on Adult, the attribute ``sex``, unless said otherwise."""
+    """A federation of one round on Adult, the attribute ``sex``, unless said otherwise."""
     return {
         "data": {"source": source},
         "model": model,

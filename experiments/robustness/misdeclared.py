@@ -10,7 +10,6 @@ compared with the truth.
 
 from __future__ import annotations
 
-import csv
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import overheard
-from experiments.recordings import people, simulated
+from experiments.recordings import people, simulated, write_csv
 from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.evaluation.decision import NOT_MEASURED
@@ -133,10 +132,8 @@ def messages(true: Drawn, number: int) -> Iterator[tuple[Recording, Path]]:
 def written(columns: Columns, folder: Path) -> str:
     """The table as a file."""
     path = folder / "people.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+    write_csv(path, [columns, *rows])
     return str(path)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from experiments.speed.measure import Comparison, Facts, Job, Party, Sizes
 from overheard.data.dataset import Dataset
 from overheard.randomness import stream
-from overheard.transcript.view import View
+from overheard.transcript.view import View, launch, observe
 
 Array = NDArray[Any]
 
@@ -40,7 +40,6 @@ def view_of(sizes: Sizes, folder: Path) -> tuple[View, Array]:
     from overheard.transcript.store import Recording
     from overheard.transcript.target import attribute
     from overheard.transcript.threat import EAVESDROPPER
-    from overheard.transcript.view import observe
 
     run = folder / "run"
     if not run.exists():
@@ -56,8 +55,6 @@ def view_of(sizes: Sizes, folder: Path) -> tuple[View, Array]:
 
 def attacked(attack: Any, view: View, truth: Array) -> Facts:
     """Run an attack; the accuracy of its choices."""
-    from overheard.transcript.view import launch
-
     guess = launch(attack, view, 0)
     values = np.asarray(guess.values)[guess.probabilities.argmax(axis=1)]
     return {"accuracy": float((values == truth).mean())}
