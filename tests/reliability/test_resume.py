@@ -67,9 +67,7 @@ def test_a_stopped_audit_goes_on_and_ends_the_same(
     assert "out exists already; choose another path" in workplace.refused(*AUDIT)
 
 
-def test_a_full_disk_ends_the_audit_with_one_line_and_keeps_what_was_found(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_ends_the_audit_with_one_line_and_keeps_what_was_found(workplace: Any) -> None:
     with stopped_after(4, OSError(28, "No space left on device", "out/x")):
         done = workplace.overheard(*AUDIT)
     assert done.returncode == 1
@@ -82,7 +80,7 @@ def test_a_full_disk_ends_the_audit_with_one_line_and_keeps_what_was_found(
     assert {p.name for p in (workplace.path / "out").iterdir()} == {"audit.json", "report.html"}
 
 
-def test_two_audits_of_one_output(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_audits_of_one_output(workplace: Any) -> None:
     with stopped_after(2):
         workplace.overheard(*AUDIT)
     before = workplace.contents()
@@ -129,9 +127,7 @@ def test_stopped_before_it_began(workplace: Any) -> None:
     assert "out2 exists already" in done.stderr
 
 
-def test_an_audit_that_never_began_leaves_no_folder(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_audit_that_never_began_leaves_no_folder(workplace: Any) -> None:
     """Whether the user has something to mend or the disk is full before anything was found."""
     words = ["audit", "run", "--out", "some/where/new"]
     before = workplace.contents()
