@@ -10,7 +10,8 @@ audit` as printed. Needs pandas and tensorboardX. Run it in a network namespace 
 
 The table: recorded (rounds), described (do the replays that `init` makes fit?), measured (by the
 attack on the first secret; the baseline beside it), true (is who-is-who as the nodes said, and each
-key of the description as in the example's own code?), minutes of `init` and `audit`.
+key of the description as in the example's own code?), minutes of `init` and `audit`, edits (of the
+example beside its data; what `init` writes is audited as it is).
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def simulate(folder: Path, settings: dict[str, Any], out: Path) -> None:
     from flwr.simulation import run_simulation
 
     about = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
-    config = {**_flat(about["config"]), **settings}
+    config = {**flat(about["config"]), **settings}
     parts = (about["components"][f"{side}app"].split(":") for side in ("server", "client"))
     server, client = (getattr(importlib.import_module(module), name) for module, name in parts)
     told = ServerApp()
@@ -129,10 +130,10 @@ def simulate(folder: Path, settings: dict[str, Any], out: Path) -> None:
     run_simulation(told, cast(Any, site), num_supernodes=int(os.environ["REAL_APPS_SITES"]))
 
 
-def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
+def flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """A TOML file's values by their whole names."""
     parts = [
-        _flat(v, f"{above}{k}.") if isinstance(v, dict) else {above + k: v}
-        for k, v in table.items()
+        flat(v, f"{above}{k}.") if isinstance(v, dict) else {above + k: v} for k, v in table.items()
     ]
     return {k: v for part in parts for k, v in part.items()}
 
@@ -173,9 +174,9 @@ def row(name: str, app: App, out: Path) -> list[str]:
     if not (run / "audit.toml").exists():
         return [*found, (out / "init.log").read_text().strip().splitlines()[-1][:150], "", "", ""]
     known = tomllib.loads((run / "audit.toml").read_text())
-    flat, named = _flat(known), known.get("clients", {})
+    keys, named = flat(known), known.get("clients", {})
     who = {f.name: f"site-{1 + int(f.read_text())}" for f in (out / "nodes").glob("*")}
-    off = [key for key, value in app.true.items() if flat.get(key) != value]
+    off = [key for key, value in app.true.items() if keys.get(key) != value]
     off += [node for node in who if node in named and who[node] != named[node]]
     trust = [word for word in given if word == "--trust-code"]
     words = ["--with", str(run / "audit.toml"), "--out", str(audit), "--no-rounds", *trust]
@@ -209,9 +210,10 @@ def main() -> None:
             ran(app, getattr(asked, app.folder.partition("/")[0]), out)
         (out / "run" / "audit.toml").unlink(missing_ok=True)
         rmtree(out / "audit", ignore_errors=True)
-        rows.append(row(name, app, out))
+        edits = ", ".join(["the line", *(f"{k} = {v}" for k, v in app.settings.items())])
+        rows.append([*row(name, app, out), edits])
         print(rows[-1], flush=True)
-    print(table(["example", "recorded", "described", "measured", "true", "minutes"], rows))
+    print(table(["example", "recorded", "described", "measured", "true", "minutes", "edits"], rows))
 
 
 if __name__ == "__main__":

@@ -57,6 +57,8 @@ def test_models_are_fitted_once_for_each_fold_of_clients(rng, monkeypatch):
     count: Any = lambda n: fitted.append(n) or threadpool_limits(n)  # noqa: E731
     monkeypatch.setattr(baselines, "threadpool_limits", count)
     found = {name: asked.values(recipe(), truth, name, SECRET, VALUES) for name in "abc"}
+    again = Imputer(0, asked.fitted).values(recipe(), truth, "a", SECRET, VALUES)
+    np.testing.assert_array_equal(again.log2, found["a"].log2)
     assert fitted == [1] * 4  # two kinds of two folds, one thread each
     without_fold = Imputer(0).values(recipe(), {n: truth[n] for n in "ab"}, "a", SECRET, VALUES)
     np.testing.assert_array_equal(found["a"].log2, without_fold.log2)

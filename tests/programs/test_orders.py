@@ -34,8 +34,8 @@ def test_a_loader_after_manual_seed_or_with_a_generator(seeded, batch, more):
         own = {"generator": torch.Generator().manual_seed(42)} if seeded != "torch" else {}
         one = loader(batch, **own, **more)
         epochs = [visited(one) for _ in range(3)]
-    restart, number = ("round", 5) if seeded == "torch" else ("run", 0)
-    made = orders(Convention(seeded, restart), [42], Place(number, 3, RECORDS))[0]
+    restart = "round" if seeded == "torch" else "run"
+    made = orders(Convention(seeded, restart), [42], Place(3, RECORDS))[0]
     assert made[:, : len(epochs[0])].tolist() == epochs
     assert len(epochs[0]) == (20 if "drop_last" in more else RECORDS)
 
@@ -44,7 +44,7 @@ def test_rounds_go_on_where_nothing_is_seeded_again():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(9)
         rounds = [[visited(loader()) for _ in range(2)] for _ in range(3)]
-    made = orders(Convention("torch", "run"), [9], Place(4, 2, RECORDS, before=2))[0]
+    made = orders(Convention("torch", "run"), [9], Place(2, RECORDS, before=2))[0]
     assert made.tolist() == rounds[2]
 
 
@@ -57,7 +57,7 @@ def test_a_model_made_in_between():
         )  # fmt: skip
         epochs = [visited(loader()) for _ in range(2)]
     size = sum(p.numel() for p in net.parameters())
-    made = orders(Convention("torch_after_model", "round"), [42], Place(0, 2, RECORDS, size))[0]
+    made = orders(Convention("torch_after_model", "round"), [42], Place(2, RECORDS, size))[0]
     assert made.tolist() == epochs
 
 
@@ -67,23 +67,23 @@ def test_distributed_sampler():
     one = DataLoader(data, batch_size=4, sampler=sampler)
     for epoch in range(3):
         sampler.set_epoch(epoch)
-        made = orders(Convention("randperm", "round"), [11 + epoch], Place(0, 1, RECORDS))[0]
+        made = orders(Convention("randperm", "round"), [11 + epoch], Place(1, RECORDS))[0]
         assert made.tolist() == [visited(one)]
 
 
 def test_numpy_and_legacy():
     shuffled = np.arange(RECORDS)
     np.random.RandomState(5).shuffle(shuffled)
-    made = orders(Convention("legacy", "round"), [5], Place(2, 1, RECORDS, before=2))[0]
+    made = orders(Convention("legacy", "round"), [5], Place(1, RECORDS, before=2))[0]
     assert made.tolist() == [shuffled.tolist()]
     again = np.arange(RECORDS)
     np.random.default_rng(8).shuffle(again)
-    made = orders(Convention("numpy", "run"), [8], Place(3, 1, RECORDS))[0]
+    made = orders(Convention("numpy", "run"), [8], Place(1, RECORDS))[0]
     assert made.tolist() == [again.tolist()]
 
 
 def test_conventions_that_differ():
     """In the first round both restarts of a source are one, as whoever searches takes them."""
-    first, later = Place(0, 2, 40, 10), Place(1, 2, 40, 10, 1)
+    first, later = Place(2, 40, 10), Place(2, 40, 10, 1)
     assert len({orders(c, [1], first)[0].tobytes() for c in CONVENTIONS}) == len(SOURCES)
     assert len({orders(c, [1], later)[0].tobytes() for c in CONVENTIONS}) == len(CONVENTIONS) == 12

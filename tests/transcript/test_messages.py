@@ -31,14 +31,14 @@ def written(folder: Path, blocks: dict[tuple[str, str], dict[str, np.ndarray]]) 
 
 
 def read(folder: Path, entry: Entry, way: str, who: str) -> dict[str, np.ndarray]:
-    (arrays,) = read_messages(folder, parse_round(folder, entry), [(way, who)])
+    (arrays,) = read_messages(folder, parse_round(folder, entry), [(way, who)], set())
     return arrays
 
 
 def check_round(folder: Path, entry: Entry) -> None:
     """Every message and the header."""
     found = parse_round(folder, entry)
-    list(read_messages(folder, found, found.spans))
+    list(read_messages(folder, found, found.spans, set()))
 
 
 @pytest.fixture
@@ -210,3 +210,16 @@ def test_a_strangers_index_line_is_checked(
     change(entry)
     with pytest.raises(FixRecording, match=r"index\.jsonl: the line of round .* is not valid"):
         parse_round(tmp_path, entry)
+
+
+def test_a_header_that_names_every_client_is_read_once(tmp_path: Path, entry: Entry) -> None:
+    """Of an opened recording: a client's message is checked against its digest all the same."""
+    found, checked = parse_round(tmp_path, entry), set[str]()
+    keys = [("returned", who) for who in "ab"]
+    before = list(read_messages(tmp_path, found, keys, checked))
+    path = tmp_path / entry["file"]
+    path.write_bytes(bytes(len(found.head)) + path.read_bytes()[len(found.head) :])
+    again = list(read_messages(tmp_path, found, keys, checked))
+    assert all((a["w"] == b["w"]).all() for a, b in zip(before, again, strict=True))
+    with pytest.raises(FixRecording, match="header"):
+        list(read_messages(tmp_path, found, keys, set()))

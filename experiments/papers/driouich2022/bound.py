@@ -49,7 +49,7 @@ def model(view: View, recipe: Recipe, records: Records, name: str) -> Array:
 
 def promised(recipe: Recipe, theta: Array, records: Records, column: str) -> tuple[float, float]:
     """E / theta_s^2, and Proposition 3's accuracy. (The paper rounds rho m up; so do we.)"""
-    at, values = recipe.encoding.inputs_of(column).start, records[column]
+    (at,), values = recipe.encoding.inputs_of([column]), records[column]
     ratio = float(metrics.client_losses(recipe, theta, records).mean()) / float(theta[at]) ** 2
     return ratio, max(abs(1 - 2 * float(values.mean())), 1 - 4 * ratio)
 

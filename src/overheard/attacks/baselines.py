@@ -101,13 +101,8 @@ def imputed_prior(view: View, records: Records | None = None, labels: Any = None
     return np.asarray((len(secret) * rates + 1) / (len(secret) + len(domain.values)))
 
 
-def _imputation(
-    inputs: Array,
-    secret: NDArray[Any],
-    rarest: int,
-    strengths: tuple[float, ...] = (0.01, 0.1, 1.0),
-) -> Any:
-    """The model of the secret that predicts best: logistic regression with one of these strengths
+def _imputation(inputs: Array, secret: NDArray[Any], rarest: int) -> Any:
+    """The model of the secret that predicts best: logistic regression with one of three strengths
     of its ridge (strongest first), or boosted trees."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
@@ -118,7 +113,8 @@ def _imputation(
 
     folds = 3
     models: list[Any] = [
-        make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=2000)) for c in strengths
+        make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=2000))
+        for c in (0.01, 0.1, 1.0)
     ]
     # where texts are numbers, what goes with them is no straight line
     models.append(HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=15, random_state=0))
@@ -134,7 +130,7 @@ def _imputation(
 def public_inputs(terms: Terms, records: Records, labels: Any, hidden: Mapping[str, Any]) -> Array:
     """Inputs without those of the hidden columns, and the label where it is known."""
     inputs = encode(terms.encoding, records, hidden)
-    inputs = np.delete(inputs, terms.encoding.inputs_of_all(hidden), axis=1)
+    inputs = np.delete(inputs, terms.encoding.inputs_of(hidden), axis=1)
     if labels is None:
         return inputs
     return np.column_stack([inputs, terms.target.encode_values(labels)])

@@ -421,20 +421,12 @@ def _single_layer(client: Client) -> Measurement:
     inputs = candidates.inputs.transpose(1, 0, 2).astype(np.float64)
     if recipe.model.bias:
         inputs = np.concatenate([inputs, np.ones((people, values, 1))], axis=2)
-    totals = _by_output(recipe, link.updates()[used] * scale)
-    noise = _by_output(recipe, rounding(link)[used] * scale)
+    layer = client_rows(recipe, thetas[0], candidates.inputs[0], candidates.labels[0]).layers[0]
+    numbers = link.updates()[used] * scale, rounding(link)[used] * scale
+    totals, noise = (np.stack([layer.block(row) for row in each], axis=1) for each in numbers)
     series = zip(residuals, totals, noise, strict=True)
     parts = [from_factors(own, inputs, total, sd) for own, total, sd in series]
     return parts[0] if outputs == 1 else stack(parts)
-
-
-def _by_output(recipe: Recipe, flat: Array) -> Array:
-    """(T, P) parameters as (outputs, T, d [+ 1])."""
-    outputs, width = recipe.model.outputs, recipe.model.inputs
-    weights = flat[:, : outputs * width].reshape(len(flat), outputs, width)
-    if recipe.model.bias:
-        weights = np.concatenate([weights, flat[:, outputs * width :, None]], axis=2)
-    return weights.transpose(1, 0, 2)
 
 
 def has_moments(client: Client) -> bool:
@@ -449,7 +441,7 @@ def _moments(client: Client, rounds: int) -> Measurement:
     """Of linear least squares: the secret's moments, and what each record adds to them."""
     link, recipe, candidates = client.messages, client.recipe, client.encoded
     settings = [setting for setting in client.candidates.settings if setting is not None]
-    inside = recipe.encoding.inputs_of_all(settings[0])
+    inside = recipe.encoding.inputs_of(settings[0])
     public = candidates.inputs[0].copy()
     public[:, inside] = 0.0
     blocks = np.zeros((len(settings), recipe.encoding.width))

@@ -70,7 +70,6 @@ class OrderOptions:
     own: float = 0.3
 
 
-DEFAULT = OrderOptions()
 GUESSED = ReplayOptions(stale=3)
 """Of an order that may be wrong: the right one is seen to be right after a few passes."""
 
@@ -83,16 +82,14 @@ def dictionary(seeds: int) -> BatchOrder:
 class Screen:
     """How well orders explain one message; see the module."""
 
-    def __init__(
-        self, client: Client, rng: np.random.Generator, options: OrderOptions = DEFAULT
-    ) -> None:
-        self.options, recipe = options, client.recipe
+    def __init__(self, client: Client, rng: np.random.Generator) -> None:
+        self.options, recipe = OrderOptions(), client.recipe
         self.sent, self.returned = client.messages.sent[0], client.messages.returned[0]
         self.recipe, self.prior, self.candidates = recipe, client.prior, client.encoded
         n = len(self.prior)
         steps = batches_of(recipe, n, np.tile(np.arange(n), (recipe.epochs, 1)))
         self.sizes = np.array([len(b) for b in steps[: len(steps) // recipe.epochs]])
-        per = max(1, min(len(self.sizes), options.parts // recipe.epochs))
+        per = max(1, min(len(self.sizes), self.options.parts // recipe.epochs))
         self.pieces = np.array_split(np.arange(len(self.sizes)), per)
         segment = np.concatenate([np.full(len(p), j) for j, p in enumerate(self.pieces)])
         self.segment = np.repeat(segment, self.sizes)

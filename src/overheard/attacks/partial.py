@@ -26,7 +26,7 @@ from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import BLOCK, from_rows
 from overheard.decoding.noise import Block, Sums, whitened
 from overheard.decoding.posterior import NOISY, POOR_FIT, decode
-from overheard.decoding.ties import decode_tied, group_means, same_rows
+from overheard.decoding.ties import group_means, same_rows
 from overheard.errors import FixData, GrantKnowledge
 from overheard.programs.gradient_rows import Outer
 from overheard.programs.networks import client_rows
@@ -121,17 +121,9 @@ class PartialDecode:
         made, messages = whitened(blocks, imagine.sums)
         features = np.zeros((*imagine.prior.shape, made.shape[1]))
         features[:, 1:] = made.reshape(known, -1, made.shape[1])
-        notes: dict[str, float | int | str] = {
-            "known": known,
-            "unknown": unknown,
-            "coverage": known / (known + unknown),
-        }
-        ties = imagine.ties
-        if imagine.exact and not unknown:
-            equations = from_rows(features, messages[0], 1.0)
-            return answer(view, decode_tied(equations, ties, imagine.prior), ties, notes)
         posterior = _judged(features, messages, imagine, self.options)
-        return answer(view, posterior, ties, notes | posterior.notes)
+        notes = {"known": known, "unknown": unknown, "coverage": known / (known + unknown)}
+        return answer(view, posterior, imagine.ties, {**notes, **posterior.notes})
 
 
 def _unknown(link: Messages, recipe: Recipe, known: int) -> int:
@@ -250,8 +242,8 @@ class Imagined:
 
     inputs (N, d), labels (N,), and chances (N,) that a record of the client is this one. First are
     completions of every value (K, T, m); then, from the first of ``ends``, the known records as
-    drawn D times (D, m), unless they are exact and T = 1; from the second, auxiliary records in
-    three parts.
+    drawn D times (D, m), unless they are exact (T = 1, D = 1 + clients); from the second, auxiliary
+    records in three parts.
     prior: (m, K), each record's values before listening. states: (D, m), which were drawn. ties:
     (m,), numbers of records that are alike in everything that is known of them. exact: all but the
     secret is known of them. unknown: how many records are not known; noisy: as many as count so.
@@ -311,6 +303,8 @@ def imagined(
     known, exact = len(records), labels is not None and not lacking
     drawn = rng.random((3 * options.clients, known, 1)) < prior.cumsum(axis=1)
     states, hidden = drawn.argmax(axis=2), dict(domain.settings[0])
+    if exact:
+        states = states[-1 - options.clients :]  # one to be like, and the simulated clients
     if exact:
         inputs = encode_each(recipe.encoding, records, domain.settings)[:, None]
         numbers = np.broadcast_to(recipe.target.encode_values(labels), inputs.shape[:3])

@@ -13,7 +13,7 @@ trees, cells of tables) have a decoder that proves what the posterior can only b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,18 +37,7 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class ReleaseOptions:
-    """Settings of the decoding of releases.
-
-    fitting: mean square of what no candidate explains, in units of rounding, that is let pass: the
-        posterior raises the noise to it, and a wrong description leaves orders of magnitude more.
-    """
-
-    fitting: float = 1e4
-
-
-ONE_STEP, TRAINING, RELEASES = OneStepOptions(), TrainingOptions(), ReleaseOptions()
+ONE_STEP, TRAINING = OneStepOptions(), TrainingOptions()
 
 
 def decode(
@@ -74,10 +63,11 @@ def decode(
     return replace(result, probabilities=(own + client.prior) / 2 if result.flag else own)
 
 
-def _decode_releases(client: Client, options: ReleaseOptions = RELEASES) -> Posterior:
+def _decode_releases(client: Client, fitting: float = 1e4) -> Posterior:
     """Probabilities of each record's candidates. Notes: ``reduced_chi2``, the mean square of what
     no candidate explains, and, of sums over few records each, ``proven``: the records with one
-    possible value."""
+    possible value. ``fitting``: the reduced_chi2 that is let pass: the posterior raises the noise
+    to it, and a wrong description leaves orders of magnitude more."""
     program, observed = client.program, client.messages.exchanges
     assert isinstance(program, Program)
     shared = group_means(client.prior, client.ties)
@@ -91,7 +81,7 @@ def _decode_releases(client: Client, options: ReleaseOptions = RELEASES) -> Post
         measurement = program.measure(observed, client.candidates)
         posterior, chi2 = decode_tied(measurement, client.ties, shared), measurement.chi2
         notes = {"reduced_chi2": chi2}
-    flag = posterior.flag or (POOR_FIT if chi2 > options.fitting else "")
+    flag = posterior.flag or (POOR_FIT if chi2 > fitting else "")
     # what a group of indistinguishable records says beyond its prior, said of each one's own prior
     own = client.prior * (posterior.probabilities / np.maximum(shared, 1e-300))
     own /= np.maximum(own.sum(axis=1, keepdims=True), 1e-300)

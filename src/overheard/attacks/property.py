@@ -317,8 +317,8 @@ def flagged(last: Posterior, options: Options) -> dict[str, str]:
     """A warning where "nobody" says nothing, or where the posterior was not found."""
     if not last.settled:
         return {"flag": "not converged: the sweeps over clients found no rest; listen longer"}
-    told = last.detectability >= options.least_detectable(len(last.chosen))
-    if (last.accused == last.chosen).all() and (told or options.nobody > 0):
+    enough = last.detectability >= options.least_detectable(len(last.chosen))
+    if (last.accused == last.chosen).all() and (enough or options.nobody > 0):
         return {}
     return {
         "flag": f"too small to tell: that somebody has the property is {np.exp(last.log_odds):.2g} "

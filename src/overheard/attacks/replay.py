@@ -292,8 +292,8 @@ class Replay:
         unnoticed keep the prior."""
         residual = self._apart(choice[None])[0]
         apart = np.abs(residual)
-        if not _agrees(apart, self.options):
-            return None
+        if not len(apart) or (apart <= self.options.proven).mean() < self.options.nearly_all:
+            return None  # more than rounding, or more than here and there
         record, _, change = self._changes(choice, self._columns(choice[None]))
         moves = (change / self.place).astype(np.float32)
         # how many coordinates a change moves, not how far: where Adam divides by almost nothing
@@ -372,8 +372,3 @@ def _inverse(gram: Array) -> Array:
     """Of a positive definite matrix."""
     made, _ = linalg.lapack.dpotri(linalg.lapack.dpotrf(gram, lower=1)[0], lower=1)
     return np.asarray(np.tril(made) + np.tril(made, -1).T)
-
-
-def _agrees(apart: Array, options: ReplayOptions) -> bool:
-    """Is that rounding, nearly everywhere?"""
-    return bool(len(apart)) and float((apart <= options.proven).mean()) >= options.nearly_all

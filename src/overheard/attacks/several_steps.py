@@ -9,7 +9,7 @@ everything; a search for the seed of the order; more rounds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from overheard.attacks.client import Client, rounding, spread
 from overheard.attacks.order_search import guessed
 from overheard.attacks.replay import Replay
 from overheard.decoding.calibration import Calibration, calibrate
-from overheard.decoding.max_entropy import Posterior, few_equations, learned_share, tilted
+from overheard.decoding.max_entropy import Posterior, learned_share, tilted
 from overheard.decoding.measurement import NORMAL_MEDIAN, Measurement, from_gram
 from overheard.decoding.posterior import NOISY, POOR_FIT, UNSOLVED, decode
 from overheard.errors import ChooseAnotherAttack
@@ -156,16 +156,14 @@ def replayed(client: Client, guess: bool = False) -> Posterior | None:
     batches, or mini-batches in an order that is known (``guess``: in one that can be guessed)."""
     link, recipe, candidates = client.messages, client.recipe, client.encoded
     changed = bool(client.defence.names) or recipe.private is not None
-    if network(recipe).random or link.noise_sd or changed:
-        return None
-    if _bytes(recipe, candidates) > MEMORY:
+    if network(recipe).random or link.noise_sd or changed or _bytes(recipe, candidates) > MEMORY:
         return None
     first = client.only(np.arange(1))
     if recipe.full_batch and not guess:
         return Replay(first).answer()
     if recipe.full_batch or client.order is None or not candidates.present.all():
         return None  # who is not known to be there has no place in the order
-    place = Place(int(link.rounds[0]), recipe.epochs, len(client.prior), recipe.model.size)
+    place = Place(recipe.epochs, len(client.prior), recipe.model.size)
     order = client.order.known(place)
     if guess != (order is None):
         return None
@@ -207,7 +205,10 @@ class SimulationOptions:
     held: those of them that judge the answers: the others give the noise its shape.
     judged: records of simulated clients whose decoding is judged, at least.
     passes: linearisations, each at what the last one found.
+    few_rounds: after so many of the first pass an answer is tried.
+    certain: mean log-likelihood from which further rounds are not needed.
     weak: directions below this many noise units are dropped.
+    each: unknowns an equation from which it is first learned how common a value is.
     open: share of the prior in the belief at which a later pass is linearised.
     strange, spreads: what no answer explains, relative to simulated clients' mean, up to which a
         fit is good: that much, or so many of their own standard deviations.
@@ -222,7 +223,10 @@ class SimulationOptions:
     held: int = 16
     judged: int = 800
     passes: int = 3
+    few_rounds: tuple[int, ...] = (1, 3)
+    certain: float = -0.002
     weak: float = 0.1
+    each: float = 5.0
     open: float = 0.3
     strange: float = 1.3
     spreads: float = 5.0
@@ -251,21 +255,25 @@ def by_simulation(
         ways = ways[-1:]  # absence is the state without a batch position
     fits: list[_Round] = []
     passes: list[_Judged] = []
-    belief = prior
+    belief, most = prior, len(client.messages)
     for number in range(options.passes):
-        chosen, passed = tried.linearised(belief, ways)
+        for used, (chosen, passed) in enumerate(tried.linearised(belief, ways), 1):
+            if used < most and (number or used not in options.few_rounds):
+                continue
+            result: list[_Judged] = []
+            for rounds in passed:
+                if not passes or rounds[0].states is passes[0].states:
+                    result.append(_judged(rounds, chosen, prior, options))
+                    if result[-1].settled:
+                        break
+            last = replace(max(result, key=lambda one: one.worth), passes=number + 1)
+            if last.settled and last.worth > options.certain:
+                break
         # with the order as noise simulated clients know how far messages stray from a belief, and
         # those drawn from a better one are more like this one
         fits.append(max(passed[0], key=lambda one: one.chi2 / one.allowed))
         chi2 = min(one.chi2 for one in fits)
         allowed = float(np.median([one.allowed for one in fits]))  # a few clients say it each time
-        result: list[_Judged] = []
-        for rounds in passed:
-            if not passes or rounds[0].states is passes[0].states:
-                result.append(_judged(rounds, chosen, prior, options))
-                if result[-1].settled:
-                    break
-        last = replace(max(result, key=lambda one: one.worth), passes=number + 1)
         passes.append(last)
         best = max(passes, key=lambda one: one.worth)
         unmoved = np.abs(last.probabilities - prior).mean() < options.moved
@@ -283,7 +291,7 @@ def by_simulation(
         "reduced_chi2_allowed": allowed,
         **best.calibration.notes,
         "noise_ratio": best.noise,
-        "rounds_used": len(client.messages),
+        "rounds_used": used,
     }
     unknowns, settled = prior.size - len(prior), best.settled and not flag
     return Posterior(
@@ -345,9 +353,9 @@ class _Tried:
 
     def linearised(
         self, belief: Array, ways: Sequence[States]
-    ) -> tuple[Choice, list[list[_Round]]]:
-        """Simulated clients drawn from a belief (n, K); and every round linearised at it, once for
-        each way to decode along the order."""
+    ) -> Iterator[tuple[Choice, list[list[_Round]]]]:
+        """Simulated clients drawn from a belief (n, K); and ever more rounds linearised at it, once
+        for each way to decode along the order."""
         link, recipe, candidates = self.client.messages, self.client.recipe, self.client.encoded
         chosen = candidates.drawn(belief, self.clients(), self.rng)
         # declared noise is simulated; private steps add theirs while they train; noise that was
@@ -362,8 +370,8 @@ class _Tried:
                 # noises of rounds are independent; positions belong to one
                 together = bool(rounds) and states.positions == 1
                 rounds[:] = [rounds[0] + one] if together else [*rounds, one]
-        parts = zip(ways, made, strict=True)
-        return chosen, [[_Round(one, way, self.options) for one in part] for way, part in parts]
+            parts = zip(ways, made, strict=True)
+            yield chosen, [[_Round(one, way, self.options) for one in part] for way, part in parts]
 
 
 _Observed = tuple[Measurement, Array]
@@ -413,7 +421,7 @@ class _Round:
         """Probabilities of the states (n, Z), given those of the candidates before (n, K)."""
         states = self.states
         points = None if states.positions == 1 else self.one.points
-        if points is not None or not few_equations(measured):
+        if points is not None or measured.rank * self.options.each > measured.unknowns:
             return decode(measured, states.prior(before), points, NOISY).probabilities
         # how common a value is among these records the sum tells before any record is
         if measured.rank and not np.ptp(before, axis=0).any():

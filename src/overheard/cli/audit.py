@@ -152,12 +152,13 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
     limited.
     """
     refuse_existing(out)
+    how = overheard.AuditOptions(rounds=True)
     for name, attacks in DEMO.items():
         run, file = out / name / "run", out / name / "audit.json"
         with resources.as_file(resources.files("overheard") / f"demo-{name}.toml") as config:
             federation = record(overheard.read_config(config), run, seed)
         ladder: Any = "brief" if name == "network" else False  # its page is the one that is shown
-        how = overheard.AuditOptions(seed=federation.seed, rounds=True, ladder=ladder)
+        how = replace(how, seed=federation.seed, ladder=ladder)
         who, chosen = overheard.threat_named("eavesdropper"), attacks.split()
         result = run_audit(overheard.Recording.open(run), who, chosen, [], [], how)
         write_durably(file, [result.to_json().encode()])

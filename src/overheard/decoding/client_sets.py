@@ -175,14 +175,14 @@ def posterior(evidence: Evidence, options: Options | None = None) -> Posterior:
     logs = np.where(rest | ~rest.any(), logs, -np.inf)
     weight, log_odds = np.exp(logs - logsumexp(logs)), float(logsumexp(logs) - logsumexp(nobody))
     somebody = weight @ [one.p for one in result]
-    chance = float(expit(log_odds + logit(1 - options.nobody)))
+    somebody_is = float(expit(log_odds + logit(1 - options.nobody)))
     best = int(weight.argmax())
     likeliest = _quadratic(evidence, covariances[best], result[best])
     detectability = float(np.median(np.sqrt(np.diag(likeliest.product))))
-    told = detectability >= options.least_detectable(len(p))
-    chosen = best_set(somebody) & (log_odds > 0 or not told or not options.nobody)
+    enough = detectability >= options.least_detectable(len(p))
+    chosen = best_set(somebody) & (log_odds > 0 or not enough or not options.nobody)
     return Posterior(
-        somebody * chance,
+        somebody * somebody_is,
         chosen,
         chosen & (log_odds > np.log(options.odds) or not options.nobody),
         float(weight @ options.scales),

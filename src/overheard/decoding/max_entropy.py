@@ -16,9 +16,9 @@ What it is not: the exact posterior. It ignores correlations between records tha
 induces, so it is under-confident where noise is large. It is exact in the limit of one record, and
 when the measurement determines the answer.
 
-With far fewer equations than unknowns (:func:`few_equations`) no record is decided by the sum
-alone. What the sum does tell is the share of each value (:func:`learned_share`) and how the secret
-goes with what else is known of the records (:func:`tilted`).
+With far fewer equations than unknowns no record is decided by the sum alone. What the sum does tell
+is the share of each value (:func:`learned_share`) and how the secret goes with what else is known
+of the records (:func:`tilted`).
 """
 
 from __future__ import annotations
@@ -219,11 +219,6 @@ class _Dual:
             x = x + length * step
             value, size, gradient, p = new
         return x, max_iterations, False
-
-
-def few_equations(measurement: Measurement, unknowns_each: float = 5.0) -> bool:
-    """Are there so many unknowns for each equation that the records' prior can be learned?"""
-    return measurement.rank * unknowns_each <= measurement.unknowns
 
 
 def tilted(

@@ -82,8 +82,8 @@ def whitened(blocks: Iterable[Block], sums: Callable[[Any], Sums]) -> tuple[Any,
     inner, rounding = np.zeros(()), np.zeros(())
     for rows, message, share in blocks:
         part = sums(rows)
-        n, b = len(part.differences), len(part.differences) + len(part.suppressed)
-        observed = b + len(part.heldout)  # the row of the message
+        # where rows of differences, of what is open, and of other samples end
+        n, b, observed = np.cumsum([*map(len, (part.differences, part.suppressed, part.heldout))])
         messages = np.concatenate([message[None], part.clients]) - part.expected
         own = np.concatenate([part.differences, part.suppressed])
         other, rounded = np.concatenate([part.heldout, messages]), own * np.sqrt(share)
@@ -94,9 +94,10 @@ def whitened(blocks: Iterable[Block], sums: Callable[[Any], Sums]) -> tuple[Any,
     factor, order, rank, _ = linalg.lapack.dpstrf(inner[:, :b], tol=least, lower=1)
     chosen, root = order[:rank] - 1, np.tril(factor[:rank, :rank])
     solve = partial(linalg.solve_triangular, root, lower=True, check_finite=False)
-    made, share = solve(inner[chosen]), solve(solve(rounding[np.ix_(chosen, chosen)]).T)
-    turn = linalg.eigh(made[:, n:b] @ made[:, n:b].T, driver="evd", check_finite=False)[1]
-    judged = ((made[:, b:observed].T @ turn) ** 2).sum(axis=0)
-    noise = judged + np.einsum("br,br->r", turn, share @ turn)
-    white = turn / np.sqrt(noise)
-    return made[:, :n].T @ white, made[:, observed:].T @ white
+    learned = solve(inner[chosen, n:b])
+    turn = linalg.eigh(learned @ learned.T, driver="evd", check_finite=False)[1]
+    white, inner = solve(turn, trans="T"), inner[chosen].T
+    judged = np.square(inner[b:observed] @ white).sum(axis=0)
+    judged += np.einsum("br,br->r", white, rounding[np.ix_(chosen, chosen)] @ white)
+    white = white / np.sqrt(judged)
+    return inner[:n] @ white, inner[observed:] @ white

@@ -74,10 +74,8 @@ def linear_solve(measurement: Measurement, groups: Groups, prior: Any = None) ->
         return None
     posterior, shares = solved
     miss = trusted.total - np.tensordot(shares, trusted.features, 2)
-    chi2, equations = (
-        float(miss @ miss) + trusted.residual_ss,
-        trusted.rank + trusted.residual_dof,
-    )
+    chi2 = float(miss @ miss) + trusted.residual_ss
+    equations = trusted.rank + trusted.residual_dof
     if not fits(chi2, equations):
         return None
     return replace(posterior, chi2_per_equation=chi2 / equations, rank=measurement.rank)

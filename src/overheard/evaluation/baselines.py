@@ -45,6 +45,12 @@ class Imputed:
     log2: Array
 
 
+def _guess(p: Array, wanted: NDArray[Any]) -> Imputed:
+    """The guess that these probabilities (m, K) make of values that are in these places."""
+    hits = np.asarray(p.argmax(axis=1) == wanted, dtype=np.float64)
+    return Imputed(hits, np.log2(p[np.arange(len(wanted)), wanted]))
+
+
 class Imputer:
     """Imputation from the other clients' records, for all secrets and clients of one audit.
 
@@ -53,11 +59,12 @@ class Imputer:
     linear model and gradient-boosted trees, a secret has the one that guesses all clients better
     (by log-loss, or absolute error of labels): that the choice has seen the held-out client too can
     only make the baseline better. What was fitted is kept as long as this object is: clients,
-    rounds, knowledge and attacks are all compared with the same models.
+    rounds, knowledge and attacks are all compared with the same models. ``fitted`` is what models
+    of the very same records have guessed, for all who are given the same dictionary.
     """
 
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
+    def __init__(self, seed: int = 0, fitted: dict[Any, Array] | None = None) -> None:
+        self.seed, self.fitted = seed, {} if fitted is None else fitted
         self._guessed: dict[Any, tuple[Array, NDArray[Any], dict[str, slice]]] = {}
 
     def values(
@@ -76,11 +83,7 @@ class Imputer:
             return _public(recipe, records, secret.columns), wanted
 
         found = self._of((secret, values), truth, client, table, len(values))
-        if found is None:
-            return None
-        p, wanted = found
-        hits = np.asarray(p.argmax(axis=1) == wanted, dtype=np.float64)
-        return Imputed(hits, np.log2(p[np.arange(len(wanted)), wanted]))
+        return None if found is None else _guess(*found)
 
     def label_errors(self, terms: Terms, truth: Mapping[str, Records], client: str) -> Array | None:
         """Absolute errors of the labels, given the inputs, in the label's own units."""
@@ -106,10 +109,12 @@ class Imputer:
             ends = np.cumsum([len(held) for held in truth.values()])
             fold = np.repeat(np.arange(len(truth)) % FOLDS, np.diff(ends, prepend=0))
             x, y = table(together(*truth.values()))
-            both = [_held_out(kind, x, y, fold, values, self.seed) for kind in (0, 1)]
-            better = min(both, key=lambda guessed: _error(guessed, y))
+            content = (x.tobytes(), y.tobytes(), fold.tobytes(), values, self.seed)
+            if content not in self.fitted:
+                both = [_held_out(kind, x, y, fold, values, self.seed) for kind in (0, 1)]
+                self.fitted[content] = min(both, key=lambda guessed: _error(guessed, y))
             spans = {c: slice(e - len(truth[c]), e) for c, e in zip(truth, ends, strict=True)}
-            self._guessed[secret] = better, y, spans
+            self._guessed[secret] = self.fitted[content], y, spans
         guessed, y, spans = self._guessed[secret]
         mine = guessed[spans[client]]
         return None if np.isnan(mine).any() else (mine, y[spans[client]])
@@ -172,9 +177,7 @@ def best_imputation(
     if view.lacks(needed) or view.know(AttributeDomain).spread:
         return others
     wanted = positions(column, values)
-    p = imputed_prior(view)
-    log2 = np.log2(p[np.arange(len(wanted)), wanted])
-    own = Imputed(np.asarray(p.argmax(axis=1) == wanted, dtype=np.float64), log2)
+    own = _guess(imputed_prior(view), wanted)
     if others is None:
         return own
     hits = max(own.hits, others.hits, key=np.mean)
@@ -183,7 +186,7 @@ def best_imputation(
 
 def _public(recipe: Terms, records: Records, secret: tuple[str, ...]) -> Array:
     """Public inputs and the label, without what the secret is."""
-    inside = recipe.encoding.inputs_of_all(secret)
+    inside = recipe.encoding.inputs_of(secret)
     public = np.delete(encode(recipe.encoding, records), inside, axis=1)
     if recipe.target.column in secret:
         return np.asarray(public)

@@ -48,7 +48,8 @@ class AuditOptions:
     beyond a hundred.
 
     ``workers``: by how many processes, as in `overheard.workers`; attacks that are defined in a
-    notebook need one.
+    notebook need one. ``fitted``: what imputation guesses of records, for all audits with these
+    options that have the same.
     """
 
     seed: int = 0
@@ -59,6 +60,7 @@ class AuditOptions:
     brief_records: int = 100
     demographics: tuple[str, ...] = ()
     workers: str = "1"
+    fitted: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Asked:
     @cached_property
     def imputer(self) -> Imputer:
         """The imputation baselines, each fitted once for the whole audit."""
-        return Imputer(self.options.seed)
+        return Imputer(self.options.seed, self.options.fitted)
 
     @cached_property
     def _answers(self) -> dict[str, Mapping[str, Records] | None]:

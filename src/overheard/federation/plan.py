@@ -154,10 +154,11 @@ def _program(
     config: Federation, asked: Settings, encoding: Encoding, target: Target, records: Records
 ) -> Program:
     """What clients do that train no network."""
-    defence, family = chain(*config.defence), family_named(asked.name)
-    made = family.planned(defence.program(asked), encoding, target, records)
-    encoding, target = _own_terms(config, made.encoding, made.target)
-    made = family.checked({**dict(made), "encoding": encoding, "target": target})
+    defence = chain(*config.defence)
+    if asked.labels_as_they_are:
+        target = target.model_copy(update={"shift": 0.0, "scale": 1.0})
+    terms = _own_terms(config, encoding, target)
+    made = family_named(asked.name).planned(defence.program(asked), *terms, records)
     if defence.summing is not None:
         made.summed(1)  # or refuse
     return made

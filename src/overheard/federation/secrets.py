@@ -79,7 +79,7 @@ def refuse_function_of_public(
     dataset: Dataset, encoding: Encoding, domain: AttributeDomain
 ) -> None:
     """Refuse an attribute that anybody can compute from the public inputs."""
-    inside = encoding.inputs_of_all(domain.columns)
+    inside = encoding.inputs_of(domain.columns)
     inputs = encode(encoding, dataset.records)
     secret, public = inputs[:, inside], np.delete(inputs, inside, axis=1)
     design = np.column_stack([public, np.ones(len(public))])

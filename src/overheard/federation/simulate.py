@@ -124,7 +124,7 @@ class NetworkRounds:
         if training.isolate:
             sent = np.where(alone[:, None], self.own.model, sent)
         if training.shuffle is not None:
-            self.data = shuffled(self.recipe, self.data, training.shuffle, number, self.taken)
+            self.data = shuffled(self.recipe, self.data, training.shuffle, self.taken)
             self.taken[chosen] += 1
         returned = train_clients(self.recipe, sent, self.data, chosen, seed, number, self.hooks)
         if self.bad[chosen].any():
@@ -263,9 +263,7 @@ def train_clients(
     return returned
 
 
-def shuffled(
-    recipe: Recipe, data: Shards, how: Shuffle, number: int, taken: NDArray[np.int64]
-) -> Shards:
+def shuffled(recipe: Recipe, data: Shards, how: Shuffle, taken: NDArray[np.int64]) -> Shards:
     """The records with the orders of this round, of clients that fix their seed; ``taken``: rounds
     in which each took part before."""
     longest = data.inputs.shape[1]
@@ -276,7 +274,7 @@ def shuffled(
     for client, (records, before) in enumerate(zip(data.sizes, taken, strict=True)):
         key = int(records), int(before)
         if key not in alike:
-            place = Place(number, epochs, key[0], recipe.model.size, key[1])
+            place = Place(epochs, key[0], recipe.model.size, key[1])
             alike[key] = orders(how.convention, [how.seed], place)[0]
         made[:, client, :records] = alike[key]
     return replace(data, orders=tuple(made))

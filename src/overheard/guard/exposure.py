@@ -148,7 +148,7 @@ def exposures(recording: Recording, audit: Audit, client: str, limits: Limits) -
     unseen = {
         (t.question, t.column)
         for t in targets_in(recording.targets)
-        if t.asked.removable and not program.encoding.inputs_of_all(t.columns)
+        if t.asked.removable and not program.encoding.inputs_of(t.columns)
     }
     doubts = [_why_unfit(replay) for replay in audit.replays if replay.outcome == "does not fit"]
     doubts += [f"{one.attack} failed" for one in audit.failed]

@@ -121,11 +121,18 @@ class Outer:
         every = np.arange(self.inputs.shape[1])
         if base is None:
             return Difference(((self, every),))
-        few = np.flatnonzero((self.inputs != base.inputs).any(axis=0))
+        moves = (self.inputs != base.inputs).any(axis=0)
+        few, still = np.flatnonzero(moves), np.flatnonzero(~moves)
         inputs, before = (np.asarray(part, np.float64) for part in (self.inputs, base.errors))
-        change = Outer(self.errors - before, inputs, self.bias)
-        moved = Outer(before, inputs[:, few] - base.inputs[:, few], bias=False)
-        return Difference(((change, every), (moved, few)))
+        errors, apart = self.errors - before, inputs[:, few] - base.inputs[:, few]
+        if len(few) != 1 and before.shape[1] > 1:
+            change, moved = Outer(errors, inputs, self.bias), Outer(before, apart, bias=False)
+            return Difference(((change, every), (moved, few)))
+        # a single column, or row, of weights is written out: half as many products
+        written, ones = errors * inputs[:, few] + before * apart, np.ones((len(self), 1))
+        column = len(few) == 1
+        moved = Outer(written if column else ones, ones if column else written, bias=False)
+        return Difference(((Outer(errors, inputs[:, still], self.bias), still), (moved, few)))
 
 
 @dataclass(frozen=True)
@@ -195,8 +202,8 @@ class Written:
 @dataclass(frozen=True)
 class Difference:
     """A dense layer of n gradient differences: the sum of two outer products, each with the columns
-    that its inputs are. The second has no bias and only the few columns that the candidates move. A
-    gradient by itself is one part."""
+    that its inputs are. The second has no bias and only the few columns that the candidates move;
+    the first has all columns, or the others. A gradient by itself is one part."""
 
     parts: tuple[tuple[Outer, NDArray[np.intp]], ...]
 
@@ -210,8 +217,9 @@ class Difference:
             _, left, right = np.intersect1d(mine, theirs, True, return_indices=True)
             biases = one.bias and two.bias
             if len(left) or biases:
-                inputs = one.inputs[:, left] @ two.inputs[:, right].T + biases
-                total = total + (one.errors @ two.errors.T) * inputs
+                inputs = one.inputs[:, left]  # twice the same: BLAS makes half of the products
+                others = inputs if one is two else two.inputs[:, right]
+                total = total + (one.errors @ two.errors.T) * (inputs @ others.T + biases)
         return np.asarray(total)
 
     def add_times(self, block: Array, total: Array) -> None:
@@ -223,13 +231,12 @@ class Difference:
 
     def explicit(self) -> Array:
         """The rows written out (n, width), weights before biases."""
-        (whole, every), *others = self.parts
-        rows = whole.explicit()
-        weights = rows[:, : whole.width - whole.bias * whole.errors.shape[1]]
-        for part, columns in others:
-            places = np.arange(weights.shape[1]).reshape(-1, len(every))[:, columns].ravel()
-            weights[:, places] += Outer(part.errors, part.inputs, bias=False).explicit()
-        return rows
+        fan_in, first = 1 + max(c for _, columns in self.parts for c in columns), self.parts[0][0]
+        weights = np.zeros((*first.errors.shape, fan_in), first.errors.dtype)
+        for part, columns in self.parts:
+            weights[:, :, columns] += part.errors[:, :, None] * part.inputs[:, None, :]
+        flat = weights.reshape(len(self), -1)
+        return np.concatenate([flat, first.errors], axis=1) if first.bias else flat
 
 
 @dataclass(frozen=True)
@@ -270,18 +277,17 @@ def few_of(
     (`GradientRows.blocks`): of the first layer, a dense one, and of its inputs that no candidate
     moves, so that there is one outer product."""
     layers: list[Any] = [one.layers[0] for one in of]
-    (fan_out, width), fan_in = blocks[0].shape, len(layers[0].parts[0][1])
+    fan_out, width = blocks[0].shape
+    fan_in = width - layers[0].parts[0][0].bias
     moved = {c for layer in layers for _, columns in layer.parts[1:] for c in columns}
     still = [c for c in range(fan_in) if c not in moved]
     which = still[:: max(1, fan_out * len(still) // equations)]
     single = np.float32
-    made = [
-        Outer(one.errors.astype(single), one.inputs[:, which].astype(single), one.bias).since(None)
-        for one in (layer.parts[0][0] for layer in layers)
-    ]
-    return [Differences((one,)) for one in made], [
-        blocks[0][:, [*which, *range(fan_in, width)]].astype(single)
-    ]
+    made = []
+    for one, columns in (layer.parts[0] for layer in layers):
+        inputs = one.inputs[:, np.searchsorted(columns, which)].astype(single)
+        made.append(Differences((Outer(one.errors.astype(single), inputs, one.bias).since(None),)))
+    return made, [blocks[0][:, [*which, *range(fan_in, width)]].astype(single)]
 
 
 def add_products(of: Sequence[Differences], scale: float, total: Array) -> None:

@@ -493,7 +493,8 @@ def linearise(
     (returned, rounding), (chosen, held, declared), options = message, clients, at.options
     done = at.trained(chosen, rng)
     most = coordinates(at.candidates, options)
-    spread = done.ends.var(axis=0, dtype=np.float64) + rounding**2
+    apart = done.ends - done.ends.mean(axis=0)
+    spread = np.einsum("sp,sp->p", apart, apart) / len(apart) + rounding**2
     which = at.telling(done.parts, most, spread)
     columns = at.columns(done.parts, which)
     columns[:, 1:] -= columns[:, :1]

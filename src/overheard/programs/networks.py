@@ -142,15 +142,6 @@ def factors(model: Dense, loss: str, layers: Layers, inputs: Array, labels: Arra
     return pairs[::-1]
 
 
-def write_gradient(pairs: Factors, weights: Array, out: Layers) -> None:
-    """Sums over records of weight times gradient, into layers of a vector (..., P)."""
-    for (a, delta), (weight, bias) in zip(pairs, out, strict=True):
-        weighted = delta * weights[..., None]
-        np.matmul(weighted.swapaxes(-1, -2), a, out=weight)
-        if bias is not None:
-            np.add.reduce(weighted, axis=-2, out=bias)
-
-
 class DenseNetwork:
     """Dense layers one after the other: what `LayeredNetwork` answers, in numpy. ``rows`` also
     takes several models (C, P), each with its own records (C, n, d)."""
@@ -178,7 +169,11 @@ class DenseNetwork:
             if clip is not None:
                 scale = shrinkage([Outer(d, a, self.model.bias) for a, d in pairs], clip)
                 pairs = [(a, d * scale[..., None]) for a, d in pairs]
-            write_gradient(pairs, weights, slopes)
+            for (a, delta), (weight, bias) in zip(pairs, slopes, strict=True):
+                weighted = delta * weights[..., None]
+                np.matmul(weighted.swapaxes(-1, -2), a, out=weight)
+                if bias is not None:
+                    np.add.reduce(weighted, axis=-2, out=bias)
             return made
 
         return at

@@ -147,11 +147,10 @@ CONVENTIONS: tuple[Convention, ...] = tuple(
 class Place(NamedTuple):
     """Which orders are asked for: those of a round's ``epochs``, of so many ``records``.
 
-    ``number``: the round's; ``before``: rounds in which the client took part before; ``size``:
-    parameters of the model, see `Source`.
+    ``before``: rounds in which the client took part before; ``size``: parameters of the model, see
+    `Source`.
     """
 
-    number: int
     epochs: int
     records: int
     size: int = 0

@@ -52,7 +52,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,7 @@ from pydantic import Field, ValidationError, model_validator
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short
-from overheard.programs.recipe import Target
+from overheard.programs.recipe import Recipe, Target
 from overheard.programs.records import Encoding, Records, Spec, alike
 
 if TYPE_CHECKING:  # scipy: whoever only reads a description does without
@@ -74,17 +74,8 @@ ROUNDING = 1e-9
 """Relative to an array's largest number: float64 sums in another order differ by less."""
 Message = Mapping[str, NDArray[Any]]
 """Named arrays of any shape; bytes are an array of uint8."""
-
-
-class Terms(Protocol):
-    """The terms of any training or release: how records become inputs, and what the label is."""
-
-    @property
-    def encoding(self) -> Encoding: ...
-    @property
-    def target(self) -> Target: ...
-    def of(self, client: str) -> Terms: ...
-    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
+Terms: TypeAlias = "Recipe | Program"
+"""Of any training or release: how records become inputs, and what the label is."""
 
 
 @dataclass(frozen=True)
@@ -149,9 +140,17 @@ class Settings(Spec):
     """Of recorded messages: our names of the arrays to theirs. Example: `sent_names = {
     "gradient" = "grad" }`"""
 
+    labels_as_they_are: ClassVar[bool] = False
+    """Whether labels that are numbers are neither shifted nor scaled, unless somebody says so."""
+
     def code(self) -> tuple[str, ...]:
         """The code that it names, which must be trusted."""
         return ()
+
+    def learned(self, records: Records) -> dict[str, Any]:
+        """Further fields of the program of a federation of these records, everybody's together;
+        refuses settings that do not fit them."""
+        return {}
 
 
 class SummedSettings(Settings):
@@ -204,25 +203,17 @@ class Program(Spec):
     rounding: ClassVar[float] = ROUNDING
     """Of an answer, relative to an array's largest number."""
 
-    @property
-    def family(self) -> str:
-        return self.settings.name
-
     @classmethod
     def planned(
         cls, settings: Settings, encoding: Encoding, target: Target, records: Records
     ) -> Self:
-        """The program of a federation of these records, everybody's together; refuses settings
-        that do not fit them."""
-        return cls.checked({"settings": settings, "encoding": encoding, "target": target})
-
-    @classmethod
-    def checked(cls, content: dict[str, Any]) -> Self:
-        """The program of these parts; what is wrong with them is the config's."""
+        """The program of a federation of these records, everybody's together; what is wrong with
+        its parts is the config's."""
+        content = {"settings": settings, "encoding": encoding, "target": target}
         try:
-            return cls.model_validate(content)
+            return cls.model_validate({**content, **settings.learned(records)})
         except ValidationError as error:
-            raise FixConfig(f"model {content['settings'].name!r}: {_first(error)}") from error
+            raise FixConfig(f"model {settings.name!r}: {_first(error)}") from error
 
     def of(self, client: str) -> Self:
         """What one client does: the same as every other."""
@@ -304,8 +295,8 @@ class Program(Spec):
         """The program whose release is the sum of those of so many clients; refuses where messages
         cannot be added."""
         raise FixConfig(
-            f"model {self.family!r}: its messages cannot be added up; secure aggregation does not "
-            "fit it"
+            f"model {self.settings.name!r}: its messages cannot be added up; secure aggregation "
+            "does not fit it"
         )
 
     def distance(self, returned: Message, repeated: Message) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,15 +97,6 @@ class Network(Spec):
         """Are the outputs linear in the inputs?"""
         return False
 
-    @property
-    def choices(self) -> dict[str, str]:
-        """What no parameter's shape tells of it."""
-        return {}
-
-    def others(self) -> tuple[Self, ...]:
-        """Every network whose parameters have the same shapes, of those that are known."""
-        return (self,)
-
 
 class Dense(Network):
     """Dense layers with one activation between them. No hidden layer: a linear model."""
@@ -125,14 +116,6 @@ class Dense(Network):
         if len(set(names)) < len(names):
             raise ValueError(f"sent_names give two parameters one name: {', '.join(names)}")
         return self
-
-    @property
-    def choices(self) -> dict[str, str]:
-        return {"activation": self.activation} if self.hidden else {}
-
-    def others(self) -> tuple[Self, ...]:
-        kinds = get_args(Dense.model_fields["activation"].annotation) if self.hidden else ()
-        return tuple(self.model_copy(update={"activation": k}) for k in kinds) or (self,)
 
     @property
     def sizes(self) -> tuple[int, ...]:

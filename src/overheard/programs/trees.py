@@ -15,7 +15,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -434,6 +434,8 @@ _NOT_XGBOOSTS = {
 
 class TreeSettings(Settings):
     """Boosted trees, with XGBoost's own names and defaults."""
+
+    labels_as_they_are: ClassVar[bool] = True
 
     name: Literal["xgboost"] = "xgboost"
     aggregation: Literal["bagging", "cyclic"] = "bagging"

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from overheard.errors import FixConfig, GrantKnowledge
@@ -70,9 +68,9 @@ def imported(name: str) -> Any:
     where, _, what = name.partition(":")
     if not where or not what:
         raise FixConfig(f'{name!r} must be "package.module:name"')
+    sys.path.insert(0, "")  # the working directory, from which `python -m` imports, too
     try:
-        with _from_here():
-            made = getattr(importlib.import_module(where), what)
+        made = getattr(importlib.import_module(where), what)
     except (ImportError, AttributeError) as error:
         raise FixConfig(
             f"{name!r} cannot be found ({error}); start overheard from the folder of your code, or "
@@ -82,16 +80,8 @@ def imported(name: str) -> Any:
         raise FixConfig(
             f"{name!r}: its module cannot be imported: {type(error).__name__}: {error}"
         ) from error
+    finally:
+        sys.path.remove("")
     if not callable(made):
         raise FixConfig(f"{name!r} is a {type(made).__name__}, not a function or class")
     return made
-
-
-@contextmanager
-def _from_here() -> Iterator[None]:
-    """The working directory as a place to import from, as `python -m` has it."""
-    sys.path.insert(0, "")
-    try:
-        yield
-    finally:
-        sys.path.remove("")

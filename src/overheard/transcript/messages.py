@@ -348,20 +348,22 @@ def read_ahead(folder: Path, entry: Round, wanted: Collection[Key]) -> None:
 
 
 def read_messages(
-    folder: Path, entry: Round, wanted: Collection[Key]
+    folder: Path, entry: Round, wanted: Collection[Key], checked: set[str]
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """The arrays of these messages of a round, one after the other, each checked against its
     digest; nothing else is read but the file's header, which must be what follows from the index.
+    It names every client, so that it is read once: ``checked`` are the files of which it was.
     """
     if missing := [key for key in wanted if key not in entry.spans]:
         what = f"{missing[0][0]} {missing[0][1] or 'to all'}"
         raise FixRecording(f"{folder / INDEX}: round {entry.number} has no message {what}")
     with listed_file(folder, entry.line) as (file, path):
-        if file.read(len(entry.head)) != entry.head:
+        if path.name not in checked and file.read(len(entry.head)) != entry.head:
             raise FixRecording(
                 f"{path}: its header does not say what the index says of its arrays; restore both "
                 "from a copy"
             )
+        checked.add(path.name)
         for begin, end, layout, place in (entry.spans[key] for key in wanted):
             check("message_bytes", end - begin, path)
             file.seek(len(entry.head) + begin)

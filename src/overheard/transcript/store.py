@@ -431,7 +431,8 @@ class Recording:
     def messages(self, entry: Round, wanted: Collection[Key]) -> Iterator[dict[str, NDArray[Any]]]:
         """The arrays of these messages of a round, one after the other, each checked when it is
         read."""
-        return read_messages(self.path / "messages", entry, wanted)
+        checked = self.shared.setdefault("checked", set())
+        return read_messages(self.path / "messages", entry, wanted, checked)
 
     @cached_property
     def _side(self) -> SideFolder:

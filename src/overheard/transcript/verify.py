@@ -75,7 +75,7 @@ def verify(path: str | Path) -> Verification:
                 if (name, entry["kind"]) != ("messages", "round"):
                     read_checked(folder, entry)
                 elif one := rounds.get(str(entry["file"])):  # else it could not be opened
-                    for _ in read_messages(folder, one, one.spans):
+                    for _ in read_messages(folder, one, one.spans, set()):
                         pass
             except FixRecording as error:
                 problems.append(str(error))

@@ -139,7 +139,7 @@ def test_missing_columns_come_from_donors_with_the_value(view):
     way = imagined(view.knowing(PublicRecords(records)), 0, np.random.default_rng(0))
     assert not way.exact
     completed = way.inputs[: way.ends[0]].reshape(2, PartialOptions().completions, len(records), -1)
-    missing = recipe.encoding.inputs_of_all(["x4", "x5"])
+    missing = recipe.encoding.inputs_of(["x4", "x5"])
     for value, cells in enumerate(completed[..., missing]):
         donors = encode(recipe.encoding, others.records)[others.records["s"] == value][:, missing]
         rows = {tuple(row) for row in np.round(donors, 9)}

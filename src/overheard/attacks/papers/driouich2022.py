@@ -52,7 +52,7 @@ def algorithm_3(view: View, theta: Array | None = None) -> AttributeValues:
     before it counts: on a linear model this is Algorithm 4.
     """
     recipe, domain = view.know(ClientProgram).plain_recipe, view.know(AttributeDomain)
-    places = recipe.encoding.inputs_of_all(domain.columns)
+    places = recipe.encoding.inputs_of(domain.columns)
     if len(domain.values) != 2 or len(places) != 1:
         raise ChooseAnotherAttack(
             f"{domain.column!r} takes {len(domain.values)} values in {len(places)} inputs; "

@@ -30,14 +30,12 @@ from overheard.programs.program import (
     Exchange,
     Message,
     Program,
-    Settings,
     SummedSettings,
     expected,
     measured,
     room,
 )
-from overheard.programs.recipe import Target
-from overheard.programs.records import Encoding, Records, encode
+from overheard.programs.records import Records, encode
 
 Array = NDArray[np.float64]
 MOST_INPUTS = 2000
@@ -92,6 +90,11 @@ class NewtonSettings(SummedSettings):
     step: float = Field(default=1.0, gt=0, le=1)
     """What the server multiplies Newton's step with."""
 
+    @property
+    def labels_as_they_are(self) -> bool:  # type: ignore[override]
+        """Counts and positive numbers are."""
+        return FAMILIES[self.likelihood].positive is not None
+
 
 class Newton(Program):
     """Gradient and Hessian of a generalised linear model, for the server to add up and step."""
@@ -114,16 +117,6 @@ class Newton(Program):
         if not 1 <= self.size <= MOST_INPUTS:
             raise ValueError(f"{self.size} coefficients; 1 to {MOST_INPUTS} are allowed")
         return self
-
-    @classmethod
-    def planned(
-        cls, settings: Settings, encoding: Encoding, target: Target, records: Records
-    ) -> Self:
-        assert isinstance(settings, NewtonSettings)
-        if FAMILIES[settings.likelihood].positive is not None:
-            # counts and positive numbers are taken as they stand
-            target = target.model_copy(update={"shift": 0.0, "scale": 1.0})
-        return super().planned(settings, encoding, target, records)
 
     @property
     def size(self) -> int:

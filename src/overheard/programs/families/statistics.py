@@ -25,14 +25,12 @@ from overheard.programs.program import (
     Exchange,
     Message,
     Program,
-    Settings,
     SummedSettings,
     distance,
     expected,
     room,
 )
-from overheard.programs.recipe import Target
-from overheard.programs.records import Encoding, Records, Spec, Value
+from overheard.programs.records import Records, Spec, Value
 
 Array = NDArray[np.float64]
 MOST_VALUES = 64
@@ -104,6 +102,25 @@ class StatisticsSettings(SummedSettings):
                 raise ValueError(f"bins of {column!r} must increase, at least one")
         return self
 
+    def learned(self, records: Records) -> dict[str, Any]:
+        domains: dict[str, tuple[Value, ...]] = {}
+        by = {column for table in self.tables for column in table.by}
+        numbers = {table.of for table in self.tables} - {""} | set(self.bins)
+        for column in sorted(by | numbers):
+            if column not in records.columns:
+                known = ", ".join(records.columns)
+                raise FixConfig(f"model 'statistics': no column {column!r}; there are {known}")
+            if column in numbers and records[column].dtype.kind not in "biuf":
+                raise FixConfig(f"model 'statistics': {column!r} holds text, not numbers")
+        for column in by - set(self.bins):
+            domains[column] = tuple(sorted(set(records[column].tolist())))
+            if len(domains[column]) > MOST_VALUES:
+                raise FixConfig(
+                    f"model 'statistics': {column!r} has {len(domains[column])} values, more than "
+                    f"{MOST_VALUES}; say in [model.bins] where to cut it"
+                )
+        return {"domains": domains}
+
     @property
     def sums(self) -> bool:
         """Whether every table is plain sums over records."""
@@ -131,30 +148,6 @@ class Statistics(Program):
             if cells > MOST_CELLS:
                 raise ValueError(f"a table of {cells:,} cells; at most {MOST_CELLS:,} are allowed")
         return self
-
-    @classmethod
-    def planned(
-        cls, settings: Settings, encoding: Encoding, target: Target, records: Records
-    ) -> Self:
-        assert isinstance(settings, StatisticsSettings)
-        domains: dict[str, tuple[Value, ...]] = {}
-        by = {column for table in settings.tables for column in table.by}
-        numbers = {table.of for table in settings.tables} - {""} | set(settings.bins)
-        for column in sorted(by | numbers):
-            if column not in records.columns:
-                known = ", ".join(records.columns)
-                raise FixConfig(f"model 'statistics': no column {column!r}; there are {known}")
-            if column in numbers and records[column].dtype.kind not in "biuf":
-                raise FixConfig(f"model 'statistics': {column!r} holds text, not numbers")
-        for column in by - set(settings.bins):
-            domains[column] = tuple(sorted(set(records[column].tolist())))
-            if len(domains[column]) > MOST_VALUES:
-                raise FixConfig(
-                    f"model 'statistics': {column!r} has {len(domains[column])} values, more than "
-                    f"{MOST_VALUES}; say in [model.bins] where to cut it"
-                )
-        content = {"settings": settings, "encoding": encoding, "target": target}
-        return cls.checked({**content, "domains": domains})
 
     def _values(self, column: str) -> int:
         bins = self.settings.bins

@@ -33,10 +33,9 @@ from pydantic import model_validator
 from overheard.decoding.subset_sums import SubsetSums, joined, sums_over_cells
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixRecording
 from overheard.foreign.limits import check
-from overheard.programs.program import Candidates, Exchange, Message, Program, Settings, room
+from overheard.programs.program import Candidates, Exchange, Message, Program, room
 from overheard.programs.program import distance as largest_difference
-from overheard.programs.recipe import Target
-from overheard.programs.records import Encoding, Records, encode
+from overheard.programs.records import Records, encode
 from overheard.programs.trees import (
     MOST_CLASSES,
     Booster,
@@ -106,13 +105,6 @@ class Trees(Program):
                 "the others for numbers"
             )
         return self
-
-    @classmethod
-    def planned(
-        cls, settings: Settings, encoding: Encoding, target: Target, records: Records
-    ) -> Self:
-        target = target.model_copy(update={"shift": 0.0, "scale": 1.0})  # labels as they stand
-        return super().planned(settings, encoding, target, records)
 
     @property
     def random(self) -> bool:  # type: ignore[override]
