@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import exact_training
 import numpy as np
 import pytest
-from patience import PATIENCE
+from patience import ended
 from scripts import load
 
 from overheard.errors import ChooseAnotherOutput
@@ -222,8 +220,7 @@ def read_total(recording: Recording, row: int) -> np.ndarray:
 
 
 def run_here(words: list[str]) -> None:
-    how: dict[str, Any] = {"env": {**os.environ, **here.QUIET}, "timeout": PATIENCE}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, **how)
+    done = ended(words, **here.QUIET)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
 

@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from report_words import without_seconds
+from stopping import stopped_after
 
-from overheard.evaluation import checkpoint, parts
+from overheard.evaluation import parts
 
 pytestmark = pytest.mark.slow
 
 ATTACKS = "exact_linear", "majority", "max_entropy", "sum_decode"
 QUICK = ["--no-ladder", *(f"--attack={name}" for name in ATTACKS)]
 AUDIT = ["audit", "run", "--out", "out", *QUICK]
-
-
-@contextmanager
-def stopped_after(pieces: int, error: BaseException | None = None) -> Iterator[None]:
-    """An audit keeps so many pieces, and then ends."""
-    real, written = checkpoint.replace_durably, []  # type: ignore[attr-defined]
-
-    def write(path: Path, content: bytes) -> None:
-        if len(written) == pieces:
-            raise error or KeyboardInterrupt
-        written.append(path)
-        real(path, content)
-
-    with mock.patch.object(checkpoint, "replace_durably", write):
-        yield
 
 
 def test_a_stopped_audit_goes_on_and_ends_the_same(
