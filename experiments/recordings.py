@@ -107,6 +107,25 @@ def people(columns: Mapping[str, Any], classes: bool, **more: Any) -> Dataset:
     )
 
 
+def coin_flips(
+    clients: int, records: int, model: Mapping[str, Any], rounds: int, noise: float, seed: int
+) -> tuple[dict[str, Any], Dataset]:
+    """The config and the people of a federation whose secret is a coin flip that shows in ``y``,
+    and of which no other column says anything."""
+    rng = np.random.default_rng(seed)
+    rows = clients * records
+    s, x = (rng.random(rows) < 0.5).astype(np.float64), rng.normal(size=(rows, 3))
+    y = x @ rng.normal(size=3) + s + rng.normal(size=rows)
+    classes = model["name"] == "logistic"
+    columns = {f"x{j}": x[:, j] for j in range(3)} | {"s": s, "at": np.arange(rows) % clients}
+    columns["y"] = (y > 0.5).astype(np.float64) if classes else y
+    config = federation(seed, "file", model, {"rounds": rounds, "learning_rate": 0.1}) | {
+        "audit": {"attributes": ["s"]},
+        "defence": [{"name": "gaussian", "sd": noise}] if noise else [],
+    }
+    return config, people(columns, classes)
+
+
 def _digest(config: Mapping[str, Any], dataset: Dataset | None) -> str:
     content = hashlib.sha256(json.dumps(config, sort_keys=True).encode() + _code())
     if dataset is not None:

@@ -145,7 +145,6 @@ def audited(each: Cell) -> dict[str, Any]:
     number, wrong = each["federation"], each["wrong"]
     true = drawn(number)
     columns, about = changed(true, wrong, np.random.default_rng([13, number]))
-    about["data"] = {**about["data"]}
     with messages(true, number) as (bare, folder):
         about["data"]["path"] = written(columns, folder)
         describe(bare, Federation.model_validate(about), folder / "side")
@@ -162,10 +161,9 @@ def identified(each: Cell) -> dict[str, Any]:
     """What `overheard init` finds from the messages and the table, beside the truth."""
     true = drawn(each["federation"])
     with messages(true, each["federation"]) as (bare, folder):
-        data = {"source": "file", "client": "at", "target": "y"}
-        data["path"] = written(true.columns, folder)
-        given = {"data": data, "audit": true.about["audit"]}
-        found = identify(bare, given)
+        path = written(true.columns, folder)
+        data = {"source": "file", "client": "at", "target": "y", "path": path}
+        found = identify(bare, {"data": data, "audit": true.about["audit"]})
     training = true.about["training"]
     best, *others = [f.program for f in (found.ranking[0], *found.open)]
     asked = ("optimiser", "batch_size", "epochs")
