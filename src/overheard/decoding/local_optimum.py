@@ -152,7 +152,6 @@ def decode_least_squares(
     returned: Array,
     recipe: LocalRecipe | None = None,
     rounding_sd: float | None = None,
-    options: LeastSquaresOptions | None = None,
 ) -> LocalOptimum:
     """theta* of a least-squares client from (T, P) models sent and returned.
 
@@ -176,7 +175,7 @@ def decode_least_squares(
         rounding_sd: noise per coordinate of ``returned``; by default that of float32 if all
             values are float32 numbers, else of float64.
     """
-    options, recipe = options or LeastSquaresOptions(), recipe or LocalRecipe()
+    options, recipe = LeastSquaresOptions(), recipe or LocalRecipe()
     sent, returned = checked(sent, returned, 2 if recipe.full_batch else options.least_rounds)
     rounds, size = sent.shape
     floor = rounding_scale(sent, returned) if rounding_sd is None else float(rounding_sd)
@@ -189,7 +188,10 @@ def decode_least_squares(
         noise = shrunk(noise + floor**2 * np.eye(size), freedom)
         up, down = _roots(_shape(noise, freedom, recipe))
         least_spread = options.least_spread * np.sqrt(min(1.0, size / freedom))
-    left, s, basis = _svd((sent - centre) @ up)
+    # as many left vectors and singular values as parameters, also where there are fewer rounds
+    padded = np.pad((sent - centre) @ up, ((0, max(size - rounds, 0)), (0, 0)))
+    left, s, right = np.linalg.svd(padded, full_matrices=False)
+    left, basis = left[:rounds], right.T
     back = down @ basis  # from the metric's coordinates to parameters
     seen = left.T @ (update - pull) @ back  # seen[i, j] = s_i W_ij + noise, in the basis
     if not batches:
@@ -432,11 +434,3 @@ def checked(sent: Array, returned: Array, least: int) -> tuple[Array, Array]:
             "the noise: listen to more rounds"
         )
     return sent, returned
-
-
-def _svd(spread: Array) -> tuple[Array, Array, Array]:
-    """Left vectors (T, P), singular values (P,), right vectors (P, P); zero-padded if T < P."""
-    rounds, size = spread.shape
-    padded = np.concatenate([spread, np.zeros((max(size - rounds, 0), size))])
-    left, s, right = np.linalg.svd(padded, full_matrices=False)
-    return left[:rounds], s, right.T

@@ -46,9 +46,6 @@ class MatrixFreeOptions:
     doubt: float = 0.05
 
 
-DEFAULT = MatrixFreeOptions()
-
-
 @dataclass(frozen=True)
 class Part:
     """Outer products ``errors_i inputs_i'`` of one layer, in the columns that are not all zero.
@@ -119,11 +116,7 @@ class OuterProducts:
 
 
 def decode_matrix_free(
-    features: OuterProducts,
-    residual: Array,
-    noise: float,
-    groups: NDArray[np.intp],
-    options: MatrixFreeOptions = DEFAULT,
+    features: OuterProducts, residual: Array, noise: float, groups: NDArray[np.intp]
 ) -> Posterior:
     """Probabilities from conjugate gradients, rounding and proof; deterministic.
 
@@ -136,7 +129,7 @@ def decode_matrix_free(
     that is left. If not, the probabilities are those of Gaussian errors as large as the last
     solve's distance from whole numbers: an approximation; ``chi2_per_equation`` says how far off.
     """
-    m, free = features.records, len(features.features)
+    options, m, free = MatrixFreeOptions(), features.records, len(features.features)
     blocks = features.own_blocks()
     norms = np.sqrt(np.maximum(np.einsum("ikk->ik", blocks), 1e-300))
     ridge = noise**2 * moment_sites(np.full((1, free + 1), 1 / (free + 1)))[0]

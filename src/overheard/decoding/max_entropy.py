@@ -118,19 +118,13 @@ def fits(chi2: float, equations: int, slack: float = 1.5, rare: float = 1e-6) ->
     return equations == 0 or chi2 <= slack * float(special.chdtri(equations, rare))
 
 
-def max_entropy(
-    measurement: Measurement,
-    prior: Any = None,
-    *,
-    max_iterations: int = 500,
-    tolerance: float = 1e-14,
-) -> Posterior:
+def max_entropy(measurement: Measurement, prior: Any = None) -> Posterior:
     """The maximum-entropy distribution given the measurement (see the module's docstring).
 
     Cost: O(m K r^2 + r^3) per Newton step, a few steps per decade of the condition number.
-    ``converged`` is False when the Newton decrement (squared, in nats) did not reach ``tolerance``;
-    the probabilities are then those of the last accepted step and ``chi2_per_equation`` shows how
-    far off they are.
+    ``converged`` is False when the Newton decrement (squared, in nats) did not reach 1e-14 in 500
+    steps; the probabilities are then those of the last accepted step and ``chi2_per_equation``
+    shows how far off they are.
     Singular values above 1e6 are lowered to it first: the probabilities differ by less than 1e-5,
     and the Hessian stays within what float64 can factorise.
     """
@@ -143,8 +137,7 @@ def max_entropy(
     while variance > 10.0:
         multipliers, used, _ = dual.minimise(multipliers, variance, 1e-3, 30)
         iterations, variance = iterations + used, variance / 100.0
-    rest = max_iterations - iterations
-    multipliers, used, converged = dual.minimise(multipliers, 1.0, tolerance, rest)
+    multipliers, used, converged = dual.minimise(multipliers, 1.0, 1e-14, 500 - iterations)
     p, steps, unknowns = dual.value(multipliers, 1.0)[3], iterations + used, count_unknowns(p0)
     chi2, rank = measurement.chi2_per_equation(p), measurement.rank
     return Posterior(p, chi2, rank, unknowns, steps, converged, "max_entropy")

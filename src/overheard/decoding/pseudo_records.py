@@ -171,12 +171,7 @@ class _Search:
 
 
 def decode_logistic(
-    sent: Array,
-    returned: Array,
-    recipe: LocalRecipe,
-    bias: int | None,
-    seed: int = 0,
-    options: PseudoRecordOptions | None = None,
+    sent: Array, returned: Array, recipe: LocalRecipe, bias: int | None, seed: int = 0
 ) -> LocalOptimum:
     """theta* of a logistic-regression client (one logit) from (T, P) models sent and returned.
 
@@ -188,7 +183,7 @@ def decode_logistic(
     (or what is not gone of it, if that is more) as a standard deviation along it, and as much
     spread over all directions in the metric of the records.
     """
-    options = options or PseudoRecordOptions()
+    options = PseudoRecordOptions()
     sent, returned = checked(sent, returned, options.least_rounds)
     if not np.any(sent != returned):
         raise ChooseAnotherAttack("every model came back unchanged; the client does not train")

@@ -173,23 +173,23 @@ def moments_of_secret(
     law = _Law(phi, blocks, np.zeros_like(blocks) if within is None else within, steps)
     guess = np.repeat(phi.sum(0, keepdims=True) / len(blocks), len(blocks) - 1, axis=0).ravel()
 
-    def evaluate(at: Array) -> tuple[float, Array, Array]:
+    def evaluate(at: Array) -> tuple[float, Array, Array, Array]:
+        """The sum of squares that is left there, what is left, its rows, and where that is."""
         predicted, slope = law(sent, at)
         residual = ((updates - predicted) / noise).ravel()
         rows = (slope / noise[..., None]).reshape(-1, len(at))
-        return float(residual @ residual), residual, rows
+        return float(residual @ residual), residual, rows, at
 
-    cost, residual, rows = evaluate(guess)
+    cost, residual, rows, _ = evaluate(guess)
     for _ in range(50):  # Gauss-Newton takes a dozen
         # columns differ in scale by orders of magnitude: equilibrate before the solve
         scale = np.maximum(np.linalg.norm(rows, axis=0), 1e-300)
         move = np.linalg.lstsq(rows / scale, residual, rcond=1e-14)[0] / scale
-        trials = ((guess + move / 2**halving) for halving in range(10))
-        better = next((t for t in trials if evaluate(t)[0] < cost), None)
+        trials = (evaluate(guess + move / 2**halving) for halving in range(10))
+        better = next((tried for tried in trials if tried[0] < cost), None)
         if better is None:
             break
-        before, guess = cost, better
-        cost, residual, rows = evaluate(guess)
+        before, (cost, residual, rows, guess) = cost, better
         if before - cost < 1e-9 * before:
             break
     if not np.isfinite(cost):

@@ -216,14 +216,12 @@ def read_tables(raw: bytes, where: object = "table") -> dict[str, Records]:
             f"{where}: cannot be read as a table of clients: it has no text column "
             f"{_CLIENT_COLUMN!r}"
         )
-    columns = {name: _plain(values) for name, values in found.items()}
+    whole = Records({name: _plain(values) for name, values in found.items()})
     clients, first, which = np.unique(names, return_index=True, return_inverse=True)
     order = np.argsort(which, kind="stable")
     parts = np.split(order, np.bincount(which, minlength=len(clients)).cumsum())[:-1]
-    for client in clients.tolist():
-        check_client(client, where)
-    rows = dict(zip(clients.tolist(), parts, strict=True))
-    whole = Records(columns)
+    named = zip(clients.tolist(), parts, strict=True)
+    rows = {check_client(client, where): part for client, part in named}
     # copies, not slices: nobody who holds one client's rows can reach the others' through them
     return {client: whole.take(rows[client]) for client in clients[np.argsort(first)].tolist()}
 
