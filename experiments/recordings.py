@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -105,6 +106,31 @@ def people(columns: Mapping[str, Any], classes: bool, **more: Any) -> Dataset:
     return Dataset(
         records=records, client="at", target="y", task=task, sensitive=("s",), **settings
     )
+
+
+def coin_flips(
+    clients: int, records: int, model: Mapping[str, Any], rounds: int, noise: float, seed: int
+) -> tuple[dict[str, Any], Dataset]:
+    """The config and the people of a federation whose secret is a coin flip that shows in ``y``,
+    and of which no other column says anything."""
+    rng = np.random.default_rng(seed)
+    rows = clients * records
+    s, x = (rng.random(rows) < 0.5).astype(np.float64), rng.normal(size=(rows, 3))
+    y = x @ rng.normal(size=3) + s + rng.normal(size=rows)
+    classes = model["name"] == "logistic"
+    columns = {f"x{j}": x[:, j] for j in range(3)} | {"s": s, "at": np.arange(rows) % clients}
+    columns["y"] = (y > 0.5).astype(np.float64) if classes else y
+    config = federation(seed, "file", model, {"rounds": rounds, "learning_rate": 0.1}) | {
+        "audit": {"attributes": ["s"]},
+        "defence": [{"name": "gaussian", "sd": noise}] if noise else [],
+    }
+    return config, people(columns, classes)
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    """A table as a file, its heads first."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
 
 
 def _digest(config: Mapping[str, Any], dataset: Dataset | None) -> str:

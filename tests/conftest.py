@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
-from patience import PATIENCE
+from patience import ended
 
 # Before anything imports numpy: more threads than cores only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -140,15 +140,8 @@ attributes = ["s"]
 
     def process(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run ``overheard WORDS`` here, as a user would: in a process of its own."""
-        return subprocess.run(
-            [str(Path(sys.executable).with_name("overheard")), *words],
-            cwd=self.path,
-            env={**os.environ, **self.SCREEN},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        program = str(Path(sys.executable).with_name("overheard"))
+        return ended([program, *words], self.path, **self.SCREEN)
 
     def overheard(self, *words: str) -> subprocess.CompletedProcess[str]:
         """The same in this process: the same entry point without a second's start."""

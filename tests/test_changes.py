@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import filecmp
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import ended
 
 pytestmark = pytest.mark.slow
 
@@ -81,10 +80,10 @@ def test_a_defence_a_loss_and_an_attack(workplace: Any) -> None:
     assert len(changed(copy)) == 3
 
     def overheard(*arguments: str) -> str:
-        return subprocess.run(
-            [sys.executable, "-m", "overheard", *arguments], capture_output=True, text=True,
-            cwd=workplace.path, env={**os.environ, "PYTHONPATH": str(copy.parent)}, check=True,
-        ).stdout  # fmt: skip
+        words = [sys.executable, "-m", "overheard", *arguments]
+        done = ended(words, workplace.path, PYTHONPATH=str(copy.parent))
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     config = workplace.CONFIG.replace("[training]", '[training]\nloss = "log_cosh"')
     (workplace.path / "changed.toml").write_text(config + '[[defence]]\nname = "halved"\n')

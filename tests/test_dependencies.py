@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE
+from patience import ended
 
 import overheard
 
@@ -60,10 +59,7 @@ def python(script: str, *blocked: str) -> str:
     """What a new interpreter prints to which these packages are not installed."""
     command = [sys.executable, "-c", ABSENT.format(blocked) + script]
     paths = os.pathsep.join([str(ROOT / "tests" / "helpers"), *sys.path])
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
+    done = ended(command, PYTHONPATH=paths)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -24,6 +24,7 @@ from overheard.report.html import render_markdown
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
+DEMO = ROOT / "docs" / "assets" / "demo" / "network.json"
 EVIL = (
     "\x1b]8;;http://evil.example\x1b\\x\x1b[2J\x1b[31m\x07\x9b31m\r\n# owned\n"
     "\u202egnp.exe\u2066\u200b[red]a[/red][link=http://evil.example]b[/link][/nothing]"
@@ -56,8 +57,7 @@ def poisoned(content: Any, key: str = "") -> Any:
 
 @pytest.fixture(scope="module")
 def evil_audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    source = ROOT / "docs" / "assets" / "demo" / "network.json"
-    content = poisoned(json.loads(source.read_text(encoding="utf-8")))
+    content = poisoned(json.loads(DEMO.read_text(encoding="utf-8")))
     content["run"]["threat"] = "server" + EVIL.replace("\ud800", "")
     flagged = content["findings"][0]["client"]  # a flagged answer is not measured: the others are
     for finding in content["findings"]:
@@ -81,9 +81,8 @@ def acting(page: Page) -> list[str]:
 
 
 def test_the_page_holds_no_script_but_ours(evil_audit: Path) -> None:
-    source = ROOT / "docs" / "assets" / "demo" / "network.json"
     seen, clean = (
-        Page(render(Audit.model_validate_json(path.read_bytes()))) for path in (evil_audit, source)
+        Page(render(Audit.model_validate_json(path.read_bytes()))) for path in (evil_audit, DEMO)
     )
     assert acting(seen) == acting(clean) == []
     assert len(seen.named("script")) == len(seen.named("style")) == 1
@@ -106,8 +105,7 @@ def test_the_markdown_holds_no_link_image_or_html(evil_audit: Path) -> None:
     assert len(outside) > 0.9 * len(re.sub(r"`overheard [^`]*`", "", fenced))  # but for commands
     for bare in ("http://", "www.evil", "me@evil", "javascript:o"):  # made links by some readers
         assert bare not in outside
-    clean = ROOT / "docs" / "assets" / "demo" / "network.json"
-    usual = render_markdown(Audit.model_validate_json(clean.read_bytes()))
+    usual = render_markdown(Audit.model_validate_json(DEMO.read_bytes()))
     expected = _headings(MarkdownIt("commonmark").enable("table").parse(usual))
     found = _headings(tokens)
     assert [tag for tag, _ in found].count("h1") == 1

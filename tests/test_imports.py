@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from patience import ended
 
 pytest.importorskip("importlinter", reason="needs overheard[dev]")
 
 
 def test_the_contracts_are_kept() -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
-    done = subprocess.run(
-        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False
-    )
+    done = ended(command, Path(__file__).parents[1])
     assert done.returncode == 0, done.stdout

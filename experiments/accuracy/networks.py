@@ -27,14 +27,17 @@ ADAM: Settings = {"optimiser": {"name": "adam"}, "learning_rate": 0.001}
 DECAY: Settings = {"name": "adam", "weight_decay": 0.01, "decoupled": True}
 RULES = {"SGD": SGD, "momentum": MOMENTUM, "Adam": ADAM, "AdamW": {**ADAM, "optimiser": DECAY}}
 MLP: Settings = {"name": "mlp", "hidden": [128, 64]}
+ONE_LAYER: Settings = {"name": "mlp", "hidden": [64]}
 OTHERS = 3000
 """Records of other clients, from which imputation learns, and of nobody's, where it is granted."""
 
 
-def config(training: Settings, model: Settings = MLP, **more: Any) -> Settings:
-    """A federation on Adult, the attribute ``sex``."""
+def config(
+    training: Settings, model: Settings = MLP, source: str = "adult", **more: Any
+) -> Settings:
+    """A federation of one round on Adult, the attribute ``sex``, unless said otherwise."""
     return {
-        "data": {"source": "adult"},
+        "data": {"source": source},
         "model": model,
         "training": {"rounds": 1, **training},
         "audit": {"attributes": ["sex"]},
@@ -188,34 +191,31 @@ MEMBERS = {
     for rule, n in (("momentum", 100), ("momentum", 300), ("Adam", 100))
 } | {
     f"CNN, momentum {rate:g}, {n} of {2 * n} photographs": Case(
-        config({**MOMENTUM, "learning_rate": rate, "batch_size": 32}, TUTORIAL,
-               data={"source": "cifar10"}, audit={"membership": n}),
+        config({**MOMENTUM, "learning_rate": rate, "batch_size": 32}, TUTORIAL, "cifar10",
+               audit={"membership": n}),
         clients_of("cifar10", 2 * n, records=1000, clients=1),
         attack=CandidateDecode(),
     )
     for rate, n in ((0.01, 200), (0.1, 200), (0.1, 500))
 }  # fmt: skip
+THREE = ["female", "black", "physlm"]
 COLUMNS = {
     f"{site}, three columns at once": Case(
-        config({"learning_rate": 0.05}, {"name": "mlp", "hidden": [64]},
-               data={"source": "randhie"}, audit={"attributes": [["female", "black", "physlm"]]}),
+        config({"learning_rate": 0.05}, ONE_LAYER, "randhie", audit={"attributes": [THREE]}),
         clients=(site,),
         quick=site == "site 3",
     )
     for site in (f"site {k}" for k in range(1, 7))
-}  # fmt: skip
+}
 
 
 def _digits(**training: Any) -> Case:
     """Five clients of 25 digits, of whose four messages only sums are heard."""
     told = {"victim": 25, "participants": 5, "attributes": ["c043"]}
+    data, defence = {"source": "digits", "options": told}, [{"name": "secure_sum"}]
+    steps = {"rounds": 4, "weighting": "equal", **training}
     return Case(
-        {
-            "data": {"source": "digits", "options": told},
-            "model": {"name": "mlp", "hidden": [64]},
-            "training": {"rounds": 4, "weighting": "equal", **training},
-            "defence": [{"name": "secure_sum"}],
-        },
+        config(steps, ONE_LAYER, data=data, audit={}, defence=defence),
         attack=SumDecode(),
         threat=SECURE_SERVER,
         clients=(),
@@ -231,21 +231,16 @@ SUMS = {
 }
 LADDER = {
     f"{column} of {source}, {model['name']}": Case(
-        {
-            "data": {"source": source},
-            "model": model,
-            "training": {"rounds": 5, **SGD},
-            "audit": {"attributes": [column]},
-        },
+        config({"rounds": 5, **SGD}, model, source, audit={"attributes": [column]}),
         clients_of(source, 300, [100], 2000),
         ladder=True,
         cost=120,
     )
     for source, column, model in (
         ("adult", "sex", {"name": "logistic"}),
-        ("adult", "sex", {"name": "mlp", "hidden": [64]}),
-        ("randhie", "black", {"name": "mlp", "hidden": [64]}),
-        ("randhie", "physlm", {"name": "mlp", "hidden": [64]}),
+        ("adult", "sex", ONE_LAYER),
+        ("randhie", "black", ONE_LAYER),
+        ("randhie", "physlm", ONE_LAYER),
     )
 }
 EXPERIMENTS = (

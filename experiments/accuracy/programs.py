@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from experiments.accuracy.audits import Case, clients_of, experiment
+from experiments.accuracy.networks import config
 from experiments.pages import table
 from experiments.runner import Cell, Experiment, Result, cell, results
 from overheard.federation.defences.accounting import DELTA, sampled_gaussian_changed
@@ -66,13 +67,9 @@ RELEASES: dict[str, tuple[Sequence[tuple[str, ...]], Settings]] = {
 def _released(name: str, column: str) -> Case:
     public, settings = RELEASES[name]
     tables = [{"by": [column, *columns]} for columns in public]
+    model = {"name": "statistics", "tables": tables, "bins": BINS, **settings}
     return Case(
-        {
-            "data": {"source": "randhie"},
-            "model": {"name": "statistics", "tables": tables, "bins": BINS, **settings},
-            "training": {"rounds": 1},
-            "audit": {"attributes": [column]},
-        },
+        config({}, model, "randhie", audit={"attributes": [column]}),
         clients=(),
         quick=name.startswith("1 table of 2"),
     )
@@ -87,13 +84,9 @@ TREES: Settings = {"name": "xgboost", "eta": 0.1}
 
 
 def _boosted(source: str, column: str, records: int, depth: int, objective: str) -> Case:
+    model = {**TREES, "objective": objective, "max_depth": depth}
     return Case(
-        {
-            "data": {"source": source},
-            "model": {**TREES, "objective": objective, "max_depth": depth},
-            "training": {"rounds": 51},
-            "audit": {"attributes": [column]},
-        },
+        config({"rounds": 51}, model, source, audit={"attributes": [column]}),
         clients_of(source, records, [min(records, 1000)] * 4, 3000 if source == "adult" else 1000),
         rounds=True,
         cost=60,

@@ -9,7 +9,7 @@ test_compare.py`` does the same with fewer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,8 @@ POWER, FALSE = 0.80, 0.02
 class World:
     """``rise``: of the share guessed right, on average; ``spread``: standard deviation of a
     client's own change, half of whose variance is luck of the first audit; ``straggler``: one
-    client's change is this much more or less, at random; ``same``: share of records on which the
-    two audits' luck is the same; ``attacks``: how many, of which the strongest counts."""
+    client's change is this much more or less, at random; ``attacks``: how many, of which the
+    strongest counts; ``asked``: whether something is promised of it."""
 
     what: str
     rise: float = 0.0
@@ -39,40 +39,38 @@ class World:
     clients: int = 6
     records: int = 1000
     unequal: bool = False
-    same: float = 0.7
     attacks: int = 1
     secrets: int = 1
     asked: bool = True
 
 
+SAME = 0.7
+"""Share of records on which the two audits' luck is the same."""
 SIX = "6 x 1000 records"
-ALONE = World("", clients=1, records=300)
-
-
-def _six(what: str, rise: float, **more: Any) -> World:
-    return World(f"{what}, {SIX}", rise, **more)
-
-
 RISEN = (
-    _six("a rise of 10 points", 0.1),
-    _six("a rise of 10 points that differs by client (sd 2)", 0.1, spread=0.02),
-    _six("a rise of 10 points that differs by client (sd 5)", 0.1, spread=0.05),
-    _six("a rise of 10 points that differs by client (sd 10)", 0.1, spread=0.1, asked=False),
-    _six("a rise of 3 points", 0.03, asked=False),
-    replace(ALONE, what="a rise of 10 points, one client of 300 records", rise=0.1, asked=False),
+    World(f"a rise of 10 points, {SIX}", 0.1),
+    World(f"a rise of 10 points that differs by client (sd 2), {SIX}", 0.1, spread=0.02),
+    World(f"a rise of 10 points that differs by client (sd 5), {SIX}", 0.1, spread=0.05),
+    World(
+        f"a rise of 10 points that differs by client (sd 10), {SIX}", 0.1, spread=0.1, asked=False
+    ),
+    World(f"a rise of 3 points, {SIX}", 0.03, asked=False),
+    World(
+        "a rise of 10 points, one client of 300 records", 0.1, clients=1, records=300, asked=False
+    ),
 )
 CHANCE = "no rise, clients change by chance"
 NO_RISE = (
-    _six("no rise", 0.0),
-    _six(f"{CHANCE} (sd 2)", 0.0, spread=0.02),
-    _six(f"{CHANCE} (sd 5)", 0.0, spread=0.05),
-    _six(f"{CHANCE} (sd 10)", 0.0, spread=0.1),
-    _six("no rise, one client changes by 30 points either way", 0.0, straggler=0.3),
-    _six(f"{CHANCE} (sd 5), strongest of 4 attacks", 0.0, spread=0.05, attacks=4),
-    _six(f"{CHANCE} (sd 5), 3 secrets", 0.0, spread=0.05, secrets=3),
+    World(f"no rise, {SIX}", 0.0),
+    World(f"{CHANCE} (sd 2), {SIX}", 0.0, spread=0.02),
+    World(f"{CHANCE} (sd 5), {SIX}", 0.0, spread=0.05),
+    World(f"{CHANCE} (sd 10), {SIX}", 0.0, spread=0.1),
+    World(f"no rise, one client changes by 30 points either way, {SIX}", 0.0, straggler=0.3),
+    World(f"{CHANCE} (sd 5), strongest of 4 attacks, {SIX}", 0.0, spread=0.05, attacks=4),
+    World(f"{CHANCE} (sd 5), 3 secrets, {SIX}", 0.0, spread=0.05, secrets=3),
     World(f"{CHANCE} (sd 5), 6 of 100 to 3000 records", spread=0.05, unequal=True),
     World(f"{CHANCE} (sd 5), 20 x 50 records", spread=0.05, clients=20, records=50),
-    replace(ALONE, what="no rise, one client of 300 records"),
+    World("no rise, one client of 300 records", clients=1, records=300),
 )
 
 
@@ -91,40 +89,35 @@ def drawn(world: World, rng: Rng) -> list[Audit]:
             own[1, rng.integers(world.clients)] += world.straggler * rng.choice([-1, 1])
             for client, n in enumerate(sizes):
                 luck = rng.random(n)
-                again = np.where(rng.random(n) < world.same, luck, rng.random(n))
+                again = np.where(rng.random(n) < SAME, luck, rng.random(n))
                 shares = base[client] + own[:, client]
                 for side, (share, chance) in enumerate(zip(shares, (luck, again), strict=True)):
                     hits = chance < share
-                    found = _finding(f"a{attack}", f"s{secret}", str(client), hits)
+                    found = _finding(f"a{attack}", f"s{secret}", str(client), [hits])
                     sides[side].append(found)
                     units[side][found.key] = hits
     return [_audit(world, found, right) for found, right in zip(sides, units, strict=True)]
 
 
-def _finding(attack: str, secret: str, client: str, hits: NDArray[np.bool_]) -> Finding:
-    low, high = share_interval(hits.astype(np.float64))
-    value = float(hits.mean())
+def _finding(attack: str, secret: str, client: str | None, units: list[NDArray[Any]]) -> Finding:
+    """Of one client, or of all together, each of whom is a unit."""
+    shares = [hits.astype(np.float64) for hits in units]
+    low, high = share_interval(shares[0]) if client else clustered_interval(shares, share=True)
+    every = np.concatenate(shares)
+    value = float(every.mean())
     return Finding(
         attack=attack, paper="x", question="attribute", threat="t", client=client, attribute=secret,
         metric="accuracy", value=value, low=min(low, value), high=max(high, value), majority=0.5,
-        lift=value - 0.5, n=len(hits), seconds=0.0, seed=0,
+        lift=value - 0.5, clients=len(units), n=len(every),
     )  # fmt: skip
 
 
 def _audit(world: World, found: list[Finding], hits: dict[Any, NDArray[np.bool_]]) -> Audit:
-    pooled = []
-    for attack, secret in sorted({(f.attack, f.attribute) for f in found}):
-        units = [hits[f.key].astype(np.float64) for f in found
-                 if (f.attack, f.attribute) == (attack, secret)]  # fmt: skip
-        value = float(np.concatenate(units).mean())
-        low, high = clustered_interval(units, share=True)
-        pooled.append(
-            Finding(
-                attack=attack, question="attribute", attribute=secret, metric="accuracy",
-                client=None, value=value, low=min(low, value), high=max(high, value), majority=0.5,
-                lift=value - 0.5, clients=world.clients, n=sum(map(len, units)),
-            )
-        )  # fmt: skip
+    asked = sorted({(f.attack, str(f.attribute)) for f in found})
+    pooled = [
+        _finding(*one, None, [hits[f.key] for f in found if (f.attack, f.attribute) == one])
+        for one in asked
+    ]
     names = tuple(map(str, range(world.clients)))
     run = Run(
         recording="r", data="d", origin="o", clients=names, rounds=1, closed=True, threat="t",

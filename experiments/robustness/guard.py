@@ -12,7 +12,6 @@ exposed and was called ok.
 
 from __future__ import annotations
 
-import csv
 import logging
 import tempfile
 import time
@@ -23,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.recordings import simulated
+from experiments.recordings import simulated, write_csv
 from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.errors import FixConfig, FixData
@@ -112,8 +111,7 @@ def write_tables(people: Settings, number: int, folder: Path) -> dict[str, Path]
     tables[""] = [row for rows in tables.values() for row in rows]
     paths = {name: folder / f"{name or 'everybody'}.csv" for name in tables}
     for name, path in paths.items():
-        with path.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([head, *tables[name]])
+        write_csv(path, [head, *tables[name]])
     return paths
 
 

@@ -10,7 +10,6 @@ compared with the truth.
 
 from __future__ import annotations
 
-import csv
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import overheard
-from experiments.recordings import people, simulated
+from experiments.recordings import people, simulated, write_csv
 from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.evaluation.decision import NOT_MEASURED
@@ -133,10 +132,8 @@ def messages(true: Drawn, number: int) -> Iterator[tuple[Recording, Path]]:
 def written(columns: Columns, folder: Path) -> str:
     """The table as a file."""
     path = folder / "people.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+    write_csv(path, [columns, *rows])
     return str(path)
 
 
@@ -145,7 +142,6 @@ def audited(each: Cell) -> dict[str, Any]:
     number, wrong = each["federation"], each["wrong"]
     true = drawn(number)
     columns, about = changed(true, wrong, np.random.default_rng([13, number]))
-    about["data"] = {**about["data"]}
     with messages(true, number) as (bare, folder):
         about["data"]["path"] = written(columns, folder)
         describe(bare, Federation.model_validate(about), folder / "side")
@@ -162,10 +158,9 @@ def identified(each: Cell) -> dict[str, Any]:
     """What `overheard init` finds from the messages and the table, beside the truth."""
     true = drawn(each["federation"])
     with messages(true, each["federation"]) as (bare, folder):
-        data = {"source": "file", "client": "at", "target": "y"}
-        data["path"] = written(true.columns, folder)
-        given = {"data": data, "audit": true.about["audit"]}
-        found = identify(bare, given, Options())
+        path = written(true.columns, folder)
+        data = {"source": "file", "client": "at", "target": "y", "path": path}
+        found = identify(bare, {"data": data, "audit": true.about["audit"]}, Options())
     training = true.about["training"]
     best, *others = [f.program for f in (found.ranking[0], *found.open)]
     asked = ("optimiser", "batch_size", "epochs")

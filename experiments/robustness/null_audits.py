@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from experiments.recordings import people, recorded
+from experiments.recordings import coin_flips, recorded
 from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.attacks import all_attacks, attack_named, is_slow, listens
@@ -55,25 +55,11 @@ class Listened:
     answers: dict[str, list[tuple[Attack, Any]]]
 
 
-def listened(clients: int, records: int, model: str, noise: float, seed: int = 0) -> Listened:
+def listened(clients: int, records: int, model: str, noise: float) -> Listened:
     """Simulate a federation and let every attack on attributes loose on it: people whose attribute
     is in the model, so that every attack has something to say."""
-    rng = np.random.default_rng(seed)
-    rows = clients * records
-    s, x = (rng.random(rows) < 0.5).astype(np.float64), rng.normal(size=(rows, 3))
-    y = x @ rng.normal(size=3) + s + rng.normal(size=rows)
-    classes = model == "logistic"
-    columns = {f"x{j}": x[:, j] for j in range(3)} | {"s": s, "at": np.arange(rows) % clients}
-    columns["y"] = (y > 0.5).astype(np.float64) if classes else y
-    content: dict[str, Any] = {
-        "seed": seed,
-        "data": {"source": "file"},
-        "model": {"name": model},
-        "training": {"rounds": ROUNDS, "learning_rate": 0.1},
-        "audit": {"attributes": ["s"]},
-        "defence": [{"name": "gaussian", "sd": noise}] if noise else [],
-    }
-    with recorded(content, people(columns, classes)) as recording:
+    drawn = coin_flips(clients, records, {"name": model}, ROUNDS, noise, seed=0)
+    with recorded(*drawn) as recording:
         recipe, truth = recipe_of(recording), recording.truth()
         assert recipe is not None
         views = {c: observe(recording, EAVESDROPPER, attribute("s"), c) for c in recording.clients}

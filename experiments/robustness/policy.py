@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-import numpy as np
-
 import overheard
-from experiments.recordings import people, recorded
+from experiments.recordings import coin_flips, recorded
 from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.evaluation.decision import EXPOSED
@@ -30,11 +28,14 @@ NOISE = {"plain": 0.0, "noisy": 0.005, "drowned": 1000.0}
 def answered(each: Cell) -> dict[str, Any]:
     """The answers about some federations of one kind."""
     answers, exposed, released = [], 0, 0
+    model: dict[str, Any] = {"name": each["model"]}
+    model |= {"hidden": [16]} if each["model"] == "mlp" else {}
+    # of a network one round: its later updates, from a drowned model, outgrow the noise
+    rounds = 1 if each["model"] == "mlp" else 3
     for k in range(each["federations"]):
         seed = 1000 * each.seed + k
-        with recorded(
-            *_federation(seed, each["clients"], each["model"], NOISE[each["world"]])
-        ) as run:
+        drawn = coin_flips(each["clients"], 40, model, rounds, NOISE[each["world"]], seed)
+        with recorded(*drawn) as run:
             attacks = overheard.threat_named("eavesdropper")
             audit = overheard.audit(run, attacks, targets=["s"])
         answers.append(USUAL.decide([audit]).answer)
@@ -44,25 +45,6 @@ def answered(each: Cell) -> dict[str, Any]:
     counts = {a: answers.count(a) for a in ("release", "refer", "refuse")}
     said = ", ".join(f"{n} {a}" for a, n in counts.items() if n)
     return tried(len(answers), released, said) | counts | {"exposed": exposed, "held": held}
-
-
-def _federation(seed: int, clients: int, model: str, noise: float) -> tuple[dict[str, Any], Any]:
-    rng = np.random.default_rng(seed)
-    rows = clients * 40
-    s, x = (rng.random(rows) < 0.5).astype(np.float64), rng.normal(size=(rows, 3))
-    y = x @ rng.normal(size=3) + s + rng.normal(size=rows)
-    columns = {f"x{j}": x[:, j] for j in range(3)} | {"s": s, "at": np.arange(rows) % clients}
-    columns["y"] = (y > 0.5).astype(np.float64) if model == "logistic" else y
-    content = {
-        "seed": seed,
-        "data": {"source": "file"},
-        "model": {"name": model} | ({"hidden": [16]} if model == "mlp" else {}),
-        # of a network one round: its later updates, from a drowned model, outgrow the noise
-        "training": {"rounds": 1 if model == "mlp" else 3, "learning_rate": 0.1},
-        "audit": {"attributes": ["s"]},
-        "defence": [{"name": "gaussian", "sd": noise}] if noise else [],
-    }
-    return content, people(columns, model == "logistic")
 
 
 def _cells() -> list[Cell]:

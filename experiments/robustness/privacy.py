@@ -39,6 +39,8 @@ from overheard.programs.records import Encoding, Scaled
 from overheard.programs.training import Shards, local_training, sampling_rate
 
 Array = NDArray[np.float64]
+RECORDS = 6
+"""Of a client, unless a game says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -70,28 +72,24 @@ class Game:
         )
 
 
-def exposed(
-    private: PrivateSteps | None, records: int = 6, rounds: int = 1, **training: Any
-) -> Game:
+def exposed(private: PrivateSteps, rounds: int = 1, **training: Any) -> Game:
     """The easiest game for the listener: least squares with an outlier whose gradient has always
     the same direction, in which no other record has a part, and is always clipped."""
     rng = np.random.default_rng(0)
-    inputs = np.column_stack([np.zeros(records), rng.normal(size=(records, 2))])
+    inputs = np.column_stack([np.zeros(RECORDS), rng.normal(size=(RECORDS, 2))])
     inputs[0] = 1.0, 0.0, 0.0
-    labels = rng.normal(size=records)
+    labels = rng.normal(size=RECORDS)
     labels[0] = 1e6
     recipe = _recipe(Dense(inputs=3, bias=False), private, training)
     return Game(recipe, np.zeros(3), inputs, labels, rounds)
 
 
-def ordinary(
-    private: PrivateSteps | None, records: int = 6, rounds: int = 1, **training: Any
-) -> Game:
+def ordinary(private: PrivateSteps, rounds: int = 1, **training: Any) -> Game:
     """The same question of one of several random records, and a network."""
     rng = np.random.default_rng(1)
     model = Dense(inputs=3, hidden=(4,), bias=False, activation="tanh")
     start = rng.normal(size=model.size)
-    inputs, labels = rng.normal(size=(records, 3)), 3 * rng.normal(size=records)
+    inputs, labels = rng.normal(size=(RECORDS, 3)), 3 * rng.normal(size=RECORDS)
     return Game(_recipe(model, private, training), start, inputs, labels, rounds)
 
 
@@ -189,20 +187,9 @@ FOR_THRESHOLDS = 0.2
 """Share of the games that serve to choose the thresholds."""
 
 
-@dataclass(frozen=True)
-class Shown:
-    """``epsilon``: no smaller one is compatible with the scores (0: nothing is shown). ``true`` and
-    ``false``: the rates, as observed, at the threshold that shows it; ``guess``: what is guessed
-    beyond that threshold, that the record is "present" or "absent"."""
-
-    epsilon: float
-    true: float
-    false: float
-    guess: str
-
-
-def epsilon_shown(absent: Array, present: Array, delta: float, confidence: float = 0.9999) -> Shown:
-    """The epsilon that scores of games without and with the record prove (larger: present)."""
+def epsilon_shown(absent: Array, present: Array, delta: float, confidence: float = 0.9999) -> float:
+    """The epsilon that scores of games without and with the record prove (larger: present); no
+    smaller one is compatible with them. 0: nothing is shown."""
     chosen, without = _parted(absent)
     also, with_it = _parted(present)
     tails = np.array(TAILS)
@@ -210,16 +197,16 @@ def epsilon_shown(absent: Array, present: Array, delta: float, confidence: float
         np.concatenate([np.quantile(chosen, 1 - tails), np.quantile(also, tails)])
     )
     chance = (1 - confidence) / (4 * len(thresholds))
-    best = Shown(0.0, 0.0, 0.0, "present")
+    best = 0.0
     for threshold in thresholds:
-        for guess, right, wrong in (
-            ("present", with_it > threshold, without > threshold),
-            ("absent", without <= threshold, with_it <= threshold),
+        for right, wrong in (
+            (with_it > threshold, without > threshold),
+            (without <= threshold, with_it <= threshold),
         ):
             least = at_least(int(right.sum()), len(right), chance)
             most = at_most(int(wrong.sum()), len(wrong), chance)
-            if least > delta and (shown := log((least - delta) / most)) > best.epsilon:
-                best = Shown(shown, float(right.mean()), float(wrong.mean()), guess)
+            if least > delta:
+                best = max(best, log((least - delta) / most))
     return best
 
 

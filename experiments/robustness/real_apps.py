@@ -17,7 +17,6 @@ example beside its data; what `init` writes is audited as it is).
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib
 import json
 import os
@@ -36,6 +35,7 @@ from sklearn.datasets import load_digits, load_iris
 
 from experiments.data import adult
 from experiments.pages import ROOT, table
+from experiments.recordings import write_csv
 from experiments.robustness import real_data
 from overheard.attacks import attack_named, listens
 from overheard.data.bundled import randhie
@@ -90,15 +90,13 @@ def prepared(app: App, out: Path) -> None:
     columns = columns_of(kind, share * (1 if same else app.sites))
     rows = [list(row) for row in zip(*columns.values(), strict=True)] * (app.sites if same else 1)
     names = [f"site-{1 + number // share}" for number in range(len(rows))]
-    with (out / "table.csv").open("w", newline="") as file:
-        csv.writer(file).writerow([*columns, "client"])
-        csv.writer(file).writerows([*row, name] for row, name in zip(rows, names, strict=True))
+    listed = ([*row, name] for row, name in zip(rows, names, strict=True))
+    write_csv(out / "table.csv", [[*columns, "client"], *listed])
     for name in dict.fromkeys(names) if "DATA" in app.words else ():
         own = [row for row, who in zip(rows, names, strict=True) if who == name]
         (out / "data" / name).mkdir(parents=True)
         skipped = [] if name == "site-1" else [["|1x3 Cross validator"]]  # as UCI's second file
-        with (out / "data" / name / "data.csv").open("w", newline="") as file:
-            csv.writer(file).writerows([*skipped, *own])
+        write_csv(out / "data" / name / "data.csv", [*skipped, *own])
         if kind == "people":
             for part in ("train", "test"):
                 np.save(out / "data" / f"{name}.{part}.x.npy", [row[:-1] for row in own])

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.recordings import people, recorded
+from experiments.recordings import federation, people, recorded
 from experiments.robustness.promises import total, tried
 from experiments.runner import Cell, Experiment, Result, cell
 from overheard.attacks.attribute import MaxEntropy
@@ -177,13 +177,10 @@ def decoded(each: Cell) -> dict[str, Any]:
 def answered(each: Cell, data: Dataset) -> dict[str, Any]:
     """The same of a client ``a`` of these data."""
     training, noise = BATCHES[each["batches"]]
-    config = {
-        "seed": each["draw"],
-        "data": {"source": "file"},
-        "model": {"name": "mlp", "hidden": [each["units"]]},
-        "training": {"rounds": 1, **RULES[each["rule"]], **training},
-        "defence": [{"name": "gaussian", "sd": noise}] if noise else [],
-    }
+    training = {"rounds": 1, **RULES[each["rule"]], **training}
+    model = {"name": "mlp", "hidden": [each["units"]]}
+    config = federation(each["draw"], "file", model, training)
+    config["defence"] = [{"name": "gaussian", "sd": noise}] if noise else []
     with recorded(config, data) as recording:
         view = observe(recording, EAVESDROPPER, attribute("s"), "a")
         truth = recording.truth()["a"]["s"]

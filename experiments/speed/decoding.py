@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from experiments.speed.measure import Comparison, Facts, Job, Party, Sizes
 from overheard.data.dataset import Dataset
-from overheard.programs.records import Records
 from overheard.randomness import stream
-from overheard.transcript.view import View
+from overheard.transcript.view import View, launch, observe
 
 Array = NDArray[Any]
-SECRET = "secret"  # nosec B105  # the name of a column
 
 
 def dataset(sizes: Sizes) -> Dataset:
     """Generated users of one client: public zeros and ones, a secret with K candidates, classes."""
+    from experiments.recordings import people
+
     rng = stream(0, "bench", "attribute")
     records, inputs, classes = sizes["records"], sizes["inputs"], sizes["classes"]
     public = (rng.random((records, inputs - 1)) < 0.1).astype(np.float64)
@@ -28,52 +28,33 @@ def dataset(sizes: Sizes) -> Dataset:
         secret, rng.normal(size=classes)
     )
     columns: dict[str, Array] = {f"x{j}": public[:, j] for j in range(inputs - 1)}
-    columns[SECRET] = secret
-    columns["class"] = np.array([f"c{k}" for k in scores.argmax(axis=1)])
-    columns["client"] = np.repeat("victim", records)
-    return Dataset(
-        name="generated users",
-        records=Records(columns),
-        client="client",
-        target="class",
-        task="classification",
-        sensitive=(SECRET,),
-        origin="generated",
-    )
+    columns["s"] = secret
+    columns["y"] = np.array([f"c{k}" for k in scores.argmax(axis=1)])
+    columns["at"] = np.repeat("victim", records)
+    return people(columns, classes=True)
 
 
 def view_of(sizes: Sizes, folder: Path) -> tuple[View, Array]:
     """What an eavesdropper holds after ``rounds`` full-batch rounds, and the truth."""
-    from overheard.federation.federation import parse_config
-    from overheard.federation.plan import plan
-    from overheard.federation.simulate import simulate
+    from experiments.recordings import federation, simulated
     from overheard.transcript.store import Recording
     from overheard.transcript.target import attribute
     from overheard.transcript.threat import EAVESDROPPER
-    from overheard.transcript.view import observe
 
     run = folder / "run"
     if not run.exists():
         model: dict[str, Any] = {"name": "logistic"}
         if sizes["hidden"]:
             model = {"name": "mlp", "hidden": [sizes["hidden"]] * sizes.get("layers", 1)}
-        config = parse_config(
-            {
-                "data": {"source": "file"},
-                "model": model,
-                "training": {"rounds": sizes.get("rounds", 1), "learning_rate": 0.1},
-            }
-        )
-        simulate(plan(config, dataset(sizes)), run)
+        training = {"rounds": sizes.get("rounds", 1), "learning_rate": 0.1}
+        simulated(federation(0, "file", model, training), dataset(sizes), run)
     recording = Recording.open(run)
-    view = observe(recording, EAVESDROPPER, attribute(SECRET), "victim")
-    return view, recording.truth()["victim"][SECRET]
+    view = observe(recording, EAVESDROPPER, attribute("s"), "victim")
+    return view, recording.truth()["victim"]["s"]
 
 
 def attacked(attack: Any, view: View, truth: Array) -> Facts:
     """Run an attack; the accuracy of its choices."""
-    from overheard.transcript.view import launch
-
     guess = launch(attack, view, 0)
     values = np.asarray(guess.values)[guess.probabilities.argmax(axis=1)]
     return {"accuracy": float((values == truth).mean())}

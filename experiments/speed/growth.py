@@ -41,21 +41,17 @@ def _messages(sizes: Sizes, folder: Path) -> Job:
         with Recorder(path) as recorder:
             for number in range(10):
                 recorder.round(number, {"w": model}, {"a": {"w": model}, "b": {"w": model}})
-        _, sent, _, _ = Recording.open(path).link("a")
-        return {"rounds": len(sent["w"])}
+        return {"rounds": len([*Recording.open(path).releases("a")])}
 
     return Job(run, before=lambda: shutil.rmtree(path, ignore_errors=True))
 
 
 def _simulation(sizes: Sizes, folder: Path) -> Job:
     """Logistic regression of 50 inputs, 50 records a client, three rounds, recorded whole."""
-    from experiments.recordings import people, simulated
+    from experiments.recordings import federation, people, simulated
 
-    config = {
-        "data": {"source": "file"},
-        "model": {"name": "logistic"},
-        "training": {"rounds": 3, "learning_rate": 0.1, "batch_size": 10},
-    }
+    training = {"rounds": 3, "learning_rate": 0.1, "batch_size": 10}
+    config = federation(0, "file", "logistic", training)
     rng = stream(0, "bench", "growing", sizes["clients"])
     rows = 50 * sizes["clients"]
     columns: dict[str, Any] = {f"x{j}": rng.normal(size=rows) for j in range(49)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import simulated, view_of
+from federations import view_of
 from generated import tumours, visits
 
 from overheard.attacks.attribute import CandidateDecode, pool_candidates
@@ -210,19 +210,13 @@ def test_a_copy_of_a_member_in_the_pool_is_a_tie(pooled):
 
 
 @pytest.fixture
-def observed(tmp_path: Any) -> Any:
+def observed(federate: Any) -> Any:
     """``observed(people, **training)``: a view of a pool half of which are members; truth."""
 
     def record(people: int = 48, seed: int = 0, **training: Any) -> Any:
-        config = {
-            "seed": seed,
-            "data": {"source": "file"},
-            "model": {"name": "mlp", "hidden": [24]},
-            "training": {"rounds": 3, "learning_rate": 0.1, **training},
-            "audit": {"membership": people // 2},
-        }
-        run = simulated(tmp_path / f"run-{seed}", config, visits(people, 40, seed=seed))
-        return asked(run, "v0", "a")
+        how = {"rounds": 3, "participation": 1.0, "seed": seed, **training}
+        dataset, audit = visits(people, 40, seed=seed), {"membership": people // 2}
+        return asked(federate(MLP, lambda _: dataset, audit=audit, **how), "v0", "a")
 
     return record
 
@@ -345,17 +339,12 @@ def test_private_steps_of_little_noise_hide_only_who_was_never_drawn(observed: A
     assert np.mean(guess.choice() == member) >= 0.95
 
 
-def test_a_right_recipe_is_not_blamed_for_a_secret_that_goes_with_other_columns(
-    tmp_path: Any,
-) -> None:
+def test_a_right_recipe_is_not_blamed_for_a_secret_that_goes_with_other_columns(federate):
     """Secrets drawn record by record would add noise alone; these move all members' sum."""
-    config = {
-        "data": {"source": "file"},
-        "model": {"name": "mlp", "hidden": [16], "activation": "tanh"},
-        "training": {"rounds": 1, "learning_rate": 0.03, "batch_size": 16},
-        "audit": {"membership": 75},
-    }
-    view, member, _ = asked(simulated(tmp_path / "run", config, tumours(150, seed=0)), "v0", "a")
+    model = {"name": "mlp", "hidden": [16], "activation": "tanh"}
+    how = {"rounds": 1, "learning_rate": 0.03, "batch_size": 16, "participation": 1.0}
+    dataset, audit = tumours(150, seed=0), {"membership": 75}
+    view, member, _ = asked(federate(model, lambda _: dataset, audit=audit, **how), "v0", "a")
     guess = launch(CandidateDecode(), view, 0)
     assert guess.diagnostics["fit"] == "good"
     assert "flag" not in guess.diagnostics

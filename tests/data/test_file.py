@@ -252,14 +252,9 @@ def test_other_encodings_are_found_or_named(tmp_path: Path) -> None:
 
 def config(path: str, **data: Any) -> Any:
     roles = {"source": "file", "path": path, "client": "at", "target": "y"}
-    return parse_config(
-        {
-            "data": roles | data,
-            "model": {"name": "logistic"},
-            "training": {"rounds": 1, "learning_rate": 0.1},
-            "audit": {"attributes": []},
-        }
-    )
+    model, training = {"name": "logistic"}, {"rounds": 1, "learning_rate": 0.1}
+    content = {"data": roles | data, "model": model, "training": training}
+    return parse_config(content | {"audit": {"attributes": []}})
 
 
 def test_a_target_of_zeros_and_ones_says_what_to_set(tmp_path: Path) -> None:
@@ -275,12 +270,4 @@ def test_the_config_carries_it(tmp_path: Path) -> None:
     assert len(load_data(config(path, missing=["?", "NA"])).records) == 11
     assert np.unique(load_data(config(path, categories=["age"])).records["age"]).size == 12
     with pytest.raises(FixConfig, match=r"data\.missing belongs to source = 'file'"):
-        load_data(
-            parse_config(
-                {
-                    "data": {"source": "randhie", "missing": "?"},
-                    "model": {"name": "linear"},
-                    "training": {"rounds": 1, "learning_rate": 0.1},
-                }
-            )
-        )
+        load_data(config("", source="randhie", client="", target="", missing="?"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -37,15 +39,21 @@ def loss(logistic: bool, X: Array, y: Array, theta: Array) -> float:
     return float(np.mean(np.logaddexp(0.0, out) - y * out if logistic else (out - y) ** 2))
 
 
+def batches(recipe: LocalRecipe, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    """The records of each step: in random order, drawn anew when all were used."""
+    order: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+    for _ in range(recipe.steps):
+        if len(order) == 0:
+            order = rng.permutation(recipe.records)
+        yield order[: recipe.batch]
+        order = order[recipe.batch :]
+
+
 def local_training(
     logistic: bool, client: Client, theta: Array, recipe: LocalRecipe, rng: np.random.Generator
 ) -> Array:
     X, y = client
-    order: Array | NDArray[np.int64] = np.empty(0, dtype=np.int64)
-    for _ in range(recipe.steps):
-        if len(order) == 0:
-            order = rng.permutation(len(y))
-        chosen, order = order[: recipe.batch], order[recipe.batch :]
+    for chosen in batches(recipe, rng):
         theta = theta - recipe.learning_rate * gradient(logistic, X[chosen], y[chosen], theta)
     return theta
 
@@ -123,16 +131,7 @@ def test_noise_factor_is_the_variance_of_the_summed_batch_means(
     recipe = LocalRecipe(0.1, steps, batch, m)
     rng = np.random.default_rng(seed)
     g = rng.normal(size=m)
-    totals = []
-    for _ in range(2000):
-        order: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        total = 0.0
-        for _ in range(steps):
-            if len(order) == 0:
-                order = rng.permutation(m)
-            chosen, order = order[:batch], order[batch:]
-            total += 0.1 * g[chosen].mean()
-        totals.append(total)
+    totals = [sum(0.1 * g[chosen].mean() for chosen in batches(recipe, rng)) for _ in range(2000)]
     assert np.var(totals) == pytest.approx(noise_factor(recipe) * np.var(g), rel=0.15, abs=1e-12)
 
 

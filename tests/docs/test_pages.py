@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import os
 import re
 import runpy
 import shlex
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +24,7 @@ from typing import Any
 
 import pytest
 import typer.main
-from patience import PATIENCE
+from patience import ended
 
 from experiments.command import app as experiments
 from overheard.cli import app
@@ -140,10 +138,8 @@ def try_block(block: Block, place: Path, workplace: Any) -> None:
                 parse(words)
             elif kind == "makefile":
                 assert words[0] == "make"
-                subprocess.run(
-                    ["make", "--dry-run", "--no-print-directory", *words[1:]],
-                    cwd=ROOT, check=True, capture_output=True,
-                )  # fmt: skip
+                dry = ["make", "--dry-run", "--no-print-directory", *words[1:]]
+                assert ended(dry, ROOT).returncode == 0, words
             else:
                 assert run(words, workplace) == (int(rest) if kind == "exit" else 0), words
     else:
@@ -237,11 +233,8 @@ def test_docs_are_built_without_a_warning(tmp_path: Path) -> None:
         pytest.skip('mkdocs is not installed; pip install "overheard[docs]", or: make docs')
     if shutil.which("git") is None:
         pytest.skip("no git")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path / "s")],
-        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-    )  # fmt: skip
+    words = ["mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path / "s")]
+    done = ended([sys.executable, "-m", *words], ROOT, NO_MKDOCS_2_WARNING="1")
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
     assert (tmp_path / "s" / "assets" / "demo" / "report.html").stat().st_size > 50_000

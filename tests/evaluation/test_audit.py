@@ -160,22 +160,29 @@ def test_what_another_package_announces_must_be_an_attack(monkeypatch: pytest.Mo
 # --- the audit's record travels as json and is checked when it comes back
 
 
-def test_what_is_written_is_read(record, tmp_path):
-    path = tmp_path / "audit.json"
-    path.write_text(record.to_json())
-    assert read_audit(path) == record
+@pytest.fixture
+def read(tmp_path):
+    """``read(text)``: the audit in a file with this text."""
+
+    def reading(text):
+        (tmp_path / "audit.json").write_text(text)
+        return read_audit(tmp_path / "audit.json")
+
+    return reading
+
+
+def test_what_is_written_is_read(record, read):
+    assert read(record.to_json()) == record
     assert record.version == VERSION
 
 
 @pytest.mark.parametrize("version", [0, VERSION - 1, VERSION + 1])
-def test_other_versions_are_refused_by_number(record, tmp_path, version):
+def test_other_versions_are_refused_by_number(record, read, version):
     """Whatever else they have or lack."""
-    path = tmp_path / "audit.json"
     other = {**json.loads(record.to_json()), "version": version, "seals": []}
     del other["run"]
-    path.write_text(json.dumps(other))
     with pytest.raises(FixRecording, match=rf"version {version}, .* reads {VERSION} only"):
-        read_audit(path)
+        read(json.dumps(other))
 
 
 @pytest.mark.parametrize(
@@ -186,19 +193,15 @@ def test_other_versions_are_refused_by_number(record, tmp_path, version):
         ({"run": None}, "run"),
     ],
 )
-def test_a_wrong_field_is_named(record, tmp_path, change, words):
-    path = tmp_path / "audit.json"
-    path.write_text(json.dumps({**json.loads(record.to_json()), **change}))
+def test_a_wrong_field_is_named(record, read, change, words):
     with pytest.raises(FixRecording, match=words):
-        read_audit(path)
+        read(json.dumps({**json.loads(record.to_json()), **change}))
 
 
-def test_not_a_number_is_no_finding(record, tmp_path):
+def test_not_a_number_is_no_finding(record, read):
     text = record.to_json().replace(f'"value": {record.findings[0].value}', '"value": NaN', 1)
-    path = tmp_path / "audit.json"
-    path.write_text(text)
     with pytest.raises(FixRecording, match="is not an audit"):
-        read_audit(path)
+        read(text)
 
 
 # --- what was promised stands in the audit and in its report

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import generated_people, recipe_in, simulated
+from federations import generated_people, recipe_in, recorded
+from generated import by_class
 
 from overheard.evaluation.record import Replay, pooled_rate
 from overheard.evaluation.replay import ReplayTest, replays, together
@@ -30,13 +31,8 @@ def outcomes(found: tuple[Replay, ...]) -> set[str]:
 
 
 def defended(path: Path, *defences: dict[str, Any], **training: Any) -> Recording:
-    config = {
-        "data": {"source": "file"},
-        "model": {"name": "linear"},
-        "training": {"rounds": 5, "learning_rate": 0.1, **training},
-        "defence": list(defences),
-    }
-    return simulated(path, config, generated_people(3, 60, 3, 0))
+    usual = {"clients": 3, "people": 60, "rounds": 5, "participation": 1.0, **training}
+    return recorded(path, defence=list(defences), **usual)
 
 
 MLP = {"name": "mlp", "hidden": [12]}
@@ -191,14 +187,10 @@ def test_the_readings_of_replays_are_those_of_one_left_out(rng):
         np.testing.assert_allclose(part.readings()[0], whole.readings()[1 + left_out])
 
 
-def test_a_rate_that_no_small_client_gives_away_is_noticed_of_all_together(tmp_path):
+def test_a_rate_that_no_small_client_gives_away_is_noticed_of_all_together(federate):
     """Fifteen clients of 100 records, one round: three fit one by one at twice the rate."""
-    config = {
-        "data": {"source": "file"},
-        "model": MLP,
-        "training": {"rounds": 1, "learning_rate": 0.05, "batch_size": 32},
-    }
-    recording = simulated(tmp_path / "run", config, generated_people(15, 100, 3, 0, True))
+    training = {"rounds": 1, "learning_rate": 0.05, "batch_size": 32, "participation": 1.0}
+    recording = federate(MLP, by_class, clients=15, people=100, **training)
     right = checked(recording)
     assert outcomes(right) == {"fits"}
     pooled = pooled_rate(right)
@@ -221,17 +213,13 @@ def test_a_rate_that_no_small_client_gives_away_is_noticed_of_all_together(tmp_p
     ],
 )
 def test_random_orders_do_not_absorb_what_a_full_batch_nearly_explains(
-    tmp_path, people, rounds, part, wrong
+    federate, people, rounds, part, wrong
 ):
     """Columns were scaled by other numbers than declared: a full batch is off by some percent, and
     batches in random order, which scatter by more, must not pass for it. The two steps of momentum
     show it at no client alone: it is off alike in all rounds."""
-    config = {
-        "data": {"source": "file"},
-        "model": {"name": "logistic"},
-        "training": {"rounds": rounds, "learning_rate": 0.1},
-    }
-    recording = simulated(tmp_path / "run", config, generated_people(3, people, 3, 2, True))
+    dataset, model = generated_people(3, people, 3, 2, True), {"name": "logistic"}
+    recording = federate(model, lambda _: dataset, rounds=rounds, participation=1.0)
     recipe = recipe_in(recording)
     other = [
         block if block.column == "s" else block.model_copy(update={"scale": part * block.scale})

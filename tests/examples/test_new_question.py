@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import PATIENCE
+from patience import ended
 
 pytestmark = pytest.mark.slow
 
@@ -48,18 +47,11 @@ def stranger(tmp_path: Path, workplace: Any) -> Any:
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: new_question\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(POINTS)
     paths = [str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    environment = {**os.environ, **workplace.SCREEN, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**workplace.SCREEN, "PYTHONPATH": os.pathsep.join(paths)}
 
     def run(*commands: list[str]) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", COMMANDS, json.dumps(commands)],
-            cwd=workplace.path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        words = [sys.executable, "-c", COMMANDS, json.dumps(commands)]
+        done = ended(words, workplace.path, **environment)
         assert done.returncode == 0, done.stderr
         said: list[str] = json.loads(done.stdout)
         return said

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import exact_training
 import pytest
-from patience import PATIENCE
+from patience import PATIENCE, ended
 from run_recipes import RECIPES, ROOT, audited, commands, path
 from scripts import load
 
@@ -94,10 +94,7 @@ def test_flower(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
     needed("flwr", "ray", "xgboost")
     lines = [(r, words) for r in FLOWER for _, *words in python(r, tmp_path)]
     words = [sys.executable, str(HERE / "one_simulation.py"), str(tmp_path)]
-    done = subprocess.run(
-        [*loopback_only, *words, json.dumps(lines)],
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
+    done = ended([*loopback_only, *words, json.dumps(lines)])
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     exact_training.check(tmp_path / "exact", 2, (2, 2, 4, 8))
     load(ROOT / "tests" / "guard" / "guarded_app.py").check(tmp_path / "guarded")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from experiments.papers.lyu2021 import tables
-from experiments.papers.lyu2021.claims import COS
 from experiments.papers.lyu2021.run import Setting, has_twin, measured
+from experiments.papers.lyu2021.tables import COS
 from overheard import parse_config, plan
 from overheard.attacks.attribute import MaxEntropy
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm

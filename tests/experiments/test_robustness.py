@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from patience import PATIENCE
+from patience import ended
 
 from experiments import runner
 from experiments.accuracy import audits, networks, programs
@@ -28,10 +26,7 @@ def test_nothing_is_lost_when_processes_are_killed(tmp_path: Path) -> None:
     """In a process of its own: here nothing waits for the disk."""
     (tmp_path / "tmp").mkdir()
     words = ["-m", "experiments", "run", "robustness-chaos", "--quick", "--out", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE,
-        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}, check=False,
-    )  # fmt: skip
+    done = ended([sys.executable, *words], ROOT, TMPDIR=str(tmp_path / "tmp"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert list((tmp_path / "tmp").iterdir()) == []
     found = [r.values for r in runner.results("robustness-chaos", tmp_path)]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from patience import ended
 
 from experiments.speed import lines, measure, simulation
 from experiments.speed.measure import Job, Party
@@ -83,9 +84,7 @@ def test_memory_beyond_the_start_is_seen() -> None:
         "hungry = lambda: {'sum': float(np.ones(20 << 17).sum())}\n"
         "print(measure.measure(measure.Job(hungry))['extra_mb'])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", words], capture_output=True, text=True, check=True, cwd=measure.ROOT
-    )
+    done = ended([sys.executable, "-c", words], measure.ROOT)
     assert 15 < float(done.stdout) < 60
 
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import changed, planned, simulated
+from federations import changed, planned, simulated, view_of
 
 from overheard.errors import FixConfig
 from overheard.programs.recipe import LeNet
 from overheard.transcript.knowledge import (
     AuxiliaryData,
+    Messages,
     ShardSize,
     SuspectedBehaviour,
     TargetRecord,
 )
-from overheard.transcript.messages import update_of
 from overheard.transcript.store import POSITIVE_COLUMN, Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
@@ -89,13 +89,8 @@ def test_what_the_adversary_is_told_of_dishonest_clients(
 
 def first_updates(recording: Recording) -> dict[str, np.ndarray]:
     """Each client's update of round 0, where all start from one model."""
-    made = {}
-    for client in recording.clients:
-        _, sent, returned, _ = recording.link(client)
-        made[client] = np.concatenate(
-            [update_of(recording.payload, sent[n][0], returned[n][0]).ravel() for n in sent]
-        )
-    return made
+    views = {client: view_of(recording, "local_model", client) for client in recording.clients}
+    return {client: view.know(Messages).updates()[0] for client, view in views.items()}
 
 
 ONE = {"training": {"rounds": 1, "participation": 1.0}}

@@ -63,11 +63,10 @@ def test_the_recording_holds_sums_and_participants_only(tmp_path: Path) -> None:
     assert Messages not in observe(secure, SECURE_SERVER, target, "").kinds
     raw = b"".join(f.read_bytes() for f in (secure.path / "messages").glob("*.safetensors"))
     for client in plain.clients:
-        _, sent, returned, _ = plain.link(client)
-        name = "layers.0.weight"
-        for model, start in zip(returned.get(name, ()), sent.get(name, ()), strict=True):
-            assert model[0].tobytes() not in raw
-            assert (start.astype(float) - model)[0].tobytes() not in raw
+        for _, sent, returned in plain.releases(client):
+            start, model = (arrays["layers.0.weight"][0] for arrays in (sent, returned))
+            assert model.tobytes() not in raw
+            assert (start.astype(float) - model).tobytes() not in raw
 
 
 def test_drop_outs_are_not_among_the_participants(tmp_path: Path) -> None:

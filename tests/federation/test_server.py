@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import planned, simulated
+from federations import planned, simulated, view_of
 
 from overheard.errors import FixConfig
 from overheard.federation.federation import parse_config
 from overheard.federation.server import RULES, Mean, Server
+from overheard.transcript.knowledge import Messages
 
 Settings = Callable[..., dict[str, Any]]
 
@@ -105,12 +106,10 @@ def test_an_isolated_client_has_a_memory_of_its_own(settings_for: Settings, tmp_
     """Its own model moves by its own updates alone, whoever else there is."""
     alone = settings_for(training={"isolate": "site 0"}, server={"rule": "momentum"})
     run = simulated(tmp_path / "run", alone)
-    _, sent, returned, _ = run.link("site 0")
-    name = next(iter(sent))
-    velocity = 0.0
+    link, velocity = view_of(run, client="site 0").know(Messages), 0.0
     for number in range(2):
-        velocity = 0.9 * velocity + (sent[name][number] - returned[name][number])
-        np.testing.assert_allclose(sent[name][number + 1], sent[name][number] - velocity, atol=1e-6)
+        velocity = 0.9 * velocity + link.updates()[number]
+        np.testing.assert_allclose(link.sent[number + 1], link.sent[number] - velocity, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import planned
+from federations import planned, view_of
 
 from overheard.data.dataset import together
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData
@@ -197,7 +197,7 @@ def test_divergence_stops_and_keeps_what_was_sent(tmp_path: Path, settings_for: 
     assert 0 < len(recording.rounds) < 50
     assert not recording.closed
     assert verify(tmp_path / "run").problems == ()
-    assert np.isfinite(recording.link("site 0")[2]["layers.0.weight"]).all()
+    assert np.isfinite(view_of(recording, client="site 0").know(Messages).returned).all()
 
 
 def test_progress_is_told_and_nothing_is_overwritten(

@@ -60,11 +60,8 @@ def test_a_rare_secret_is_not_let_pass_for_its_few_bits(tmp_path: Path) -> None:
 
 def test_as_many_rounds_as_configured_are_listened_to(tmp_path: Path) -> None:
     """Behind noise that is drawn anew each round, a model tells little in a round."""
-    asked = config(
-        table(tmp_path, 40),
-        training={"rounds": 40, "learning_rate": 0.1},
-        defence=[{"name": "gaussian", "sd": 0.02}],
-    )
+    noise = [{"name": "gaussian", "sd": 0.02}]
+    asked = config(table(tmp_path, 40), training={"rounds": 40}, defence=noise)
     every = preflight(asked, targets=["s"], changes=False)
     once = preflight(asked, rounds=1, targets=["s"], changes=False)
     assert (every.rounds, once.rounds, once.configured) == (40, 1, 40)
@@ -75,7 +72,7 @@ def test_as_many_rounds_as_configured_are_listened_to(tmp_path: Path) -> None:
 
 def test_every_question_of_the_audit_is_asked(tmp_path: Path) -> None:
     asked = {"attributes": ["s"], "membership": 15, "label": True}
-    wanted = config(table(tmp_path, 60), audit=asked, training={"rounds": 1, "learning_rate": 0.1})
+    wanted = config(table(tmp_path, 60), audit=asked)
     found = preflight(wanted, changes=False)
     run = Recording.open(simulate(plan(wanted), tmp_path / "run"))
     audited = {(v.question, v.attribute or ""): v.level for v in audit(run, EAVESDROPPER).secrets}
@@ -107,20 +104,15 @@ def test_preflight_finds_the_smallest_change_that_helps() -> None:
 
 
 def test_the_own_model_is_asked_about(tmp_path: Path) -> None:
-    training = {"rounds": 40, "learning_rate": 0.1}
-    asked = config(
-        table(tmp_path, 60, clients=3),
-        model={"name": "linear"},
-        training=training,
-        audit={"attributes": []},
-    )
+    other = {"model": {"name": "linear", "hidden": []}, "audit": {"attributes": []}}
+    asked = config(table(tmp_path, 60, clients=3), training={"rounds": 40}, **other)
     found = preflight(asked, "site 1", changes=False)
     assert answers(found) == {"own model": "too much"}
 
 
 def test_secure_aggregation_is_judged_as_if_it_were_not_there(tmp_path: Path) -> None:
-    training = {"rounds": 1, "learning_rate": 0.1, "weighting": "equal"}
-    asked = config(table(tmp_path, 40), training=training, defence=[{"name": "secure_sum"}])
+    rule = {"training": {"weighting": "equal"}, "defence": [{"name": "secure_sum"}]}
+    asked = config(table(tmp_path, 40), **rule)
     found = preflight(asked, changes=False)
     assert "as if it were observed by itself" in found.notes[0]
     assert answers(found) == {"s": "too much"}
@@ -225,16 +217,13 @@ def test_a_real_update_is_read_and_judged(people: str, tmp_path: Path, kind: str
 
 
 def test_fewer_updates_than_rounds_are_no_ok(people: str, tmp_path: Path) -> None:
-    asked = config(
-        people,
-        training={"rounds": 5, "learning_rate": 0.1},
-        defence=[{"name": "gaussian", "sd": 10.0}],
-    )
+    noise = [{"name": "gaussian", "sd": 10.0}]
+    asked = config(people, training={"rounds": 5}, defence=noise)
     ready = plan(asked)
     sent, returned = trained(ready)
-    noise = np.random.default_rng(1).normal(0, 10.0, returned.shape)
+    added = np.random.default_rng(1).normal(0, 10.0, returned.shape)
     file = tmp_path / "update.npz"
-    np.savez(file, **arrays_of(ready, sent, (returned + noise).astype(np.float32)))
+    np.savez(file, **arrays_of(ready, sent, (returned + added).astype(np.float32)))
     found = preflight_updates(asked, [file])
     assert found.answer == "not known"
     assert "1 of 5 rounds were given" in found.unasked[0]
@@ -244,8 +233,7 @@ def test_fewer_updates_than_rounds_are_no_ok(people: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("batch", [0, 8])
 def test_an_update_of_another_recipe_is_not_ok(people: str, batch: int) -> None:
     """Twice the rate is another recipe; another order of the mini-batches is not."""
-    training = {"rounds": 1, "learning_rate": 0.1, "batch_size": batch}
-    ready = plan(config(people, training=training))
+    ready = plan(config(people, training={"batch_size": batch}))
     layout = ready.recipe.model.layout()
 
     def strange(**changes: Any) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from federations import changed
 
 from overheard.federation.federation import parse_config
 
@@ -34,4 +35,4 @@ def config(path: str, **changes: Any) -> Any:
         "training": {"rounds": 1, "learning_rate": 0.1},
         "audit": {"attributes": ["s"]},
     }
-    return parse_config({**content, **changes})
+    return parse_config(changed(content, changes))

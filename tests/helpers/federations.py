@@ -17,7 +17,7 @@ from overheard.data.dataset import Dataset
 from overheard.evaluation.record import Finding
 from overheard.evaluation.scoring import Case, answers_in
 from overheard.federation.plan import Plan
-from overheard.programs.program import families
+from overheard.programs.program import Candidates, Exchange, Program, families
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.transcript.kind import EVERYBODY, program_in, recipe_of
@@ -123,6 +123,21 @@ def planned(content: dict[str, Any], dataset: Dataset | None = None) -> Plan:
 def simulated(path: Path, content: dict[str, Any], dataset: Dataset | None = None) -> Recording:
     """The federation of a config, simulated."""
     return Recording.open(simulate(planned(content, dataset), path))
+
+
+def sent_by(program: Program, records: Records, rounds: int = 1) -> list[Exchange]:
+    """What a client of these records is sent and returns, alone in its federation."""
+    sent, observed, rng = program.first(), list[Exchange](), np.random.default_rng(0)
+    for number in range(rounds):
+        returned = program.respond(sent, records, rng)
+        observed.append(Exchange(number, sent, returned))
+        sent = program.following(sent, {"only": returned})
+    return observed
+
+
+def candidates_of(records: Records) -> Candidates:
+    """Each record under both values of the secret."""
+    return Candidates(records, ({"s": 0.0}, {"s": 1.0}), len(records))
 
 
 def recipe_in(recording: Recording) -> Recipe:

@@ -25,15 +25,17 @@ def written_out(layers, bias):
 
 
 def two(seed, shape, bias, convolution=False):
-    """Gradients of records under two values, and both written out; a written layer if asked."""
+    """Gradients of records under two values, and both written out; a written layer if asked. Some
+    inputs, at least one, are not the same under both."""
     n, first, second, outputs = shape
     rng = np.random.default_rng(seed)
-    made = []
+    made, still, moved = [], rng.normal(size=(n, first)), rng.integers(1, first + 1)
     for _ in range(2):
         pairs = [
             (rng.normal(size=(n, a)), rng.normal(size=(n, b)))
             for a, b in ((first, second), (second, outputs))
         ]
+        pairs[0][0][:, moved:] = still[:, moved:]
         layers, whole = [Outer(e, a, bias) for a, e in pairs], written_out(pairs, bias)
         if convolution:
             rows = rng.normal(size=(n, 6))

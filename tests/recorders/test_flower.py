@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import exact_training
 import numpy as np
 import pytest
-from patience import PATIENCE
+from patience import ended
 from scripts import load
 
 from overheard.errors import ChooseAnotherOutput
@@ -48,11 +46,9 @@ def test_what_is_recorded(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [r.number for r in recording.rounds] == [1, 2, 3]
     counts = zip(map(str, here.NODES), map(float, app.COUNTS), strict=True)
     assert recording.rounds[0].weights == dict(counts)
-    numbers, sent, _, _ = recording.link(str(here.NODES[0]))
-    assert numbers.tolist() == [1, 2, 3]
-    for row, rounds in enumerate(range(3)):
-        for name, model in exact_training.expected(rounds, app.COUNTS).items():
-            np.testing.assert_array_equal(sent[name][row], model)
+    observed = {e.number: sent for e, sent, _ in recording.releases(str(here.NODES[0]))}
+    expected = {n + 1: exact_training.expected(n, app.COUNTS) for n in range(3)}
+    np.testing.assert_equal(observed, expected)
 
 
 def test_clients_can_be_named_by_what_they_say(tmp_path: Path) -> None:
@@ -171,15 +167,12 @@ def test_nobody_waits_for_the_slow(tmp_path: Path) -> None:
     ran(record_app(server, tmp_path / "run"))
     assert verify(tmp_path / "run").sound
     recording = Recording.open(tmp_path / "run")
-    numbers, sent, _, _ = recording.link(str(quick))
-    assert numbers.tolist() == [1, 2, 3]
-    np.testing.assert_array_equal(sent["layers.0.bias"][:, 0], [1, 2, 3])
-    numbers, sent, returned, _ = recording.link(str(slow))
-    assert numbers.tolist() == [3]
+    read = [(e.number, sent["layers.0.bias"][0]) for e, sent, _ in recording.releases(str(quick))]
+    assert read == [(1, 1), (2, 2), (3, 3)]
+    ((entry, *messages),) = recording.releases(str(slow))
+    assert entry.number == 3
     ones = {n: np.ones_like(a) for n, a in exact_training.initial().items()}
-    for name, model in exact_training.trained(ones, 0).items():
-        np.testing.assert_array_equal(sent[name][0], ones[name])
-        np.testing.assert_array_equal(returned[name][0], model)
+    np.testing.assert_equal(messages, [ones, exact_training.trained(ones, 0)])
     said = in_the_clear(recording).sentences()
     assert any("came when their round was over" in note for note in said)
 
@@ -227,8 +220,7 @@ def read_total(recording: Recording, row: int) -> np.ndarray:
 
 
 def run_here(words: list[str]) -> None:
-    how: dict[str, Any] = {"env": {**os.environ, **here.QUIET}, "timeout": PATIENCE}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, **how)
+    done = ended(words, **here.QUIET)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
 

@@ -33,12 +33,10 @@ def test_a_round_is_written_when_the_next_begins(tmp_path: Path) -> None:
     recorder.close()
     recorder.close()
     recording = Recording.open(tmp_path / "run")
-    numbers, sent, returned, weights = recording.link("a")
-    assert numbers.tolist() == [0, 1]
-    np.testing.assert_array_equal(sent["w"][:, 0, 0], [1, 3])
-    np.testing.assert_array_equal(returned["b"][:, 0], [-2, -4])
-    assert weights[0] == 10
-    assert np.isnan(weights[1])
+    first, second = recording.releases("a")
+    np.testing.assert_equal(first[1:], (model(1), model(2)))
+    np.testing.assert_equal(second[1:], (model(3), model(4)))
+    assert [(e.number, e.weights) for e in recording.rounds] == [(0, {"a": 10}), (1, {})]
     assert verify(tmp_path / "run").sound
     assert recording.about == {"by": "hand"}
 
@@ -56,10 +54,9 @@ def test_messages_may_come_from_many_threads(tmp_path: Path) -> None:
     recording = Recording.open(tmp_path / "run")
     assert set(recording.clients) == set(names)
     for place, name in enumerate(names):
-        _, sent, returned, weights = recording.link(name)
-        np.testing.assert_array_equal(sent["w"][:, 0, 0], range(5))
-        assert (returned["w"] == place).all()
-        assert weights == [float(place)] * 5
+        for number, (entry, *messages) in zip(range(5), recording.releases(name), strict=True):
+            np.testing.assert_equal(messages, [model(number), model(place)])
+            assert entry.weights[name] == place
     # one model for all is kept once
     assert all(("sent", "") in entry.spans for entry in recording.rounds)
 
@@ -88,10 +85,10 @@ def test_types_widen_and_never_narrow(tmp_path: Path) -> None:
         recorder.returned(0, "a", model(0.1, "float64"))
         recorder.sent(1, "", model(0.1, "float64"))
         recorder.returned(1, "a", model(0.1))
-    _, sent, returned, _ = Recording.open(tmp_path / "wide").link("a")
-    assert sent["w"].dtype == returned["w"].dtype == np.float64
-    assert sent["w"][0, 0, 0] == np.float32(0.1)
-    assert returned["w"][0, 0, 0] == 0.1
+    (_, sent, returned), (_, *later) = Recording.open(tmp_path / "wide").releases("a")
+    assert {arrays["w"].dtype for arrays in (sent, returned, *later)} == {np.dtype("float64")}
+    assert sent["w"][0, 0] == np.float32(0.1)
+    assert returned["w"][0, 0] == 0.1
 
 
 def test_what_changes_is_noted_and_never_a_reason_to_stop(tmp_path: Path) -> None:
@@ -113,9 +110,8 @@ def test_what_changes_is_noted_and_never_a_reason_to_stop(tmp_path: Path) -> Non
         (e.number, sorted(c for way, c in e.spans if way == "returned")) for e in recording.rounds
     ]
     assert heard == [(1, ["a"]), (2, ["a", "b"])]
-    numbers, sent, _, _ = recording.link("a")
-    assert list(numbers) == [1, 2]
-    assert (sent["w"] == np.float32(0.1)).all()
+    for _, sent, _ in recording.releases("a"):
+        assert (sent["w"] == np.float32(0.1)).all()
     assert in_the_clear(recording).sentences() == (
         "A message of round 0 was left out: it holds another model.",
         "Arrays that are not in every message were left out: mask.",
@@ -182,9 +178,8 @@ def test_written_behind_a_round_holds_nobody_up(
             recorder.returned(number, "a", model(number + 1))
         assert Recording.open(tmp_path / "run").rounds == ()
         disk.set()
-    numbers, sent, _, _ = Recording.open(tmp_path / "run").link("a")
-    np.testing.assert_array_equal(sent["w"][:, 0, 0], numbers)
-    assert len(numbers) == 2
+    released = Recording.open(tmp_path / "run").releases("a")
+    np.testing.assert_equal([sent for _, sent, _ in released], [model(0), model(1)])
     assert verify(tmp_path / "run").sound
 
 

@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from report_words import without_seconds
+from stopping import stopped_after
 
-from overheard.evaluation import checkpoint, parts
+from overheard.evaluation import parts
 
 pytestmark = pytest.mark.slow
 
 ATTACKS = "exact_linear", "majority", "max_entropy", "sum_decode"
 QUICK = ["--no-ladder", *(f"--attack={name}" for name in ATTACKS)]
 AUDIT = ["audit", "run", "--out", "out", *QUICK]
-
-
-@contextmanager
-def stopped_after(pieces: int, error: BaseException | None = None) -> Iterator[None]:
-    """An audit keeps so many pieces, and then ends."""
-    real, written = checkpoint.replace_durably, []  # type: ignore[attr-defined]
-
-    def write(path: Path, content: bytes) -> None:
-        if len(written) == pieces:
-            raise error or KeyboardInterrupt
-        written.append(path)
-        real(path, content)
-
-    with mock.patch.object(checkpoint, "replace_durably", write):
-        yield
 
 
 def test_a_stopped_audit_goes_on_and_ends_the_same(
@@ -67,9 +49,7 @@ def test_a_stopped_audit_goes_on_and_ends_the_same(
     assert "out exists already; choose another path" in workplace.refused(*AUDIT)
 
 
-def test_a_full_disk_ends_the_audit_with_one_line_and_keeps_what_was_found(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_ends_the_audit_with_one_line_and_keeps_what_was_found(workplace: Any) -> None:
     with stopped_after(4, OSError(28, "No space left on device", "out/x")):
         done = workplace.overheard(*AUDIT)
     assert done.returncode == 1
@@ -82,7 +62,7 @@ def test_a_full_disk_ends_the_audit_with_one_line_and_keeps_what_was_found(
     assert {p.name for p in (workplace.path / "out").iterdir()} == {"audit.json", "report.html"}
 
 
-def test_two_audits_of_one_output(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_audits_of_one_output(workplace: Any) -> None:
     with stopped_after(2):
         workplace.overheard(*AUDIT)
     before = workplace.contents()
@@ -129,9 +109,7 @@ def test_stopped_before_it_began(workplace: Any) -> None:
     assert "out2 exists already" in done.stderr
 
 
-def test_an_audit_that_never_began_leaves_no_folder(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_audit_that_never_began_leaves_no_folder(workplace: Any) -> None:
     """Whether the user has something to mend or the disk is full before anything was found."""
     words = ["audit", "run", "--out", "some/where/new"]
     before = workplace.contents()

@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
-from patience import PATIENCE
+from patience import PATIENCE, ended
 from report_words import without_seconds
+from stopping import stopped_after
 
 from overheard.data.bundled import digits
 from overheard.data.source import add_sources
 from overheard.errors import ChooseAnotherOutput, FixConfig
-from overheard.evaluation import checkpoint
 from overheard.federation import simulate
 from overheard.sweep import run
 from overheard.sweep.frontier import frontier
@@ -80,10 +81,6 @@ def same_table(out: Path, undisturbed: Path) -> bool:
     return write_table(out).read_bytes() == (undisturbed / TABLE).read_bytes()
 
 
-def full_disk(*args: Any) -> Any:
-    raise OSError(28, "No space left on device", "somewhere")
-
-
 def test_a_sweep_of_what_is_known(tmp_path: Path) -> None:
     few = {**ONE, "ladder": True}
     rows = read_rows(sweep(parse_sweep(few), tmp_path / "s"))
@@ -124,20 +121,11 @@ def test_finished_cells_are_not_run_again_and_the_table_is_the_same(
 
 
 def test_a_full_disk_ends_the_sweep_and_keeps_what_is_finished(
-    finished: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, undisturbed: Path
 ) -> None:
-    real, written = checkpoint.replace_durably, []  # type: ignore[attr-defined]
-
-    def full(path: Path, content: bytes) -> None:
-        if written:
-            raise OSError(28, "No space left on device", str(path))
-        written.append(path)
-        real(path, content)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "replace_durably", full)
-        with pytest.raises(OSError, match="No space left on device"):
-            sweep(parse_sweep(SWEEP), half_done(finished))
+    full = OSError(28, "No space left on device", "somewhere")
+    with stopped_after(1, full), pytest.raises(OSError, match="No space left on device"):
+        sweep(parse_sweep(SWEEP), half_done(finished))
     assert len(kept(finished)) == 3
     assert same_table(sweep(parse_sweep(SWEEP), finished), undisturbed)
 
@@ -145,7 +133,8 @@ def test_a_full_disk_ends_the_sweep_and_keeps_what_is_finished(
 def test_a_disk_that_is_full_inside_a_cell_is_no_fault_of_the_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simulate, "run_rounds", full_disk)
+    full = OSError(28, "No space left on device", "somewhere")
+    monkeypatch.setattr(simulate, "run_rounds", mock.Mock(side_effect=full))
     with pytest.raises(OSError, match="somewhere"):
         sweep(parse_sweep(SWEEP), tmp_path / "s")
     assert not kept(tmp_path / "s")
@@ -314,14 +303,8 @@ def test_two_nodes_of_a_ray_cluster_give_the_same_table_and_audit_and_outlive_a_
     asked = ["audit", str(workplace.path / "run"), "--attack", "max_entropy", "--out"]
     assert workplace.overheard(*asked, "one").returncode == 0
     words = [program, json.dumps(SWEEP), str(tmp_path / "s"), *asked, str(tmp_path / "ray")]
-    done = subprocess.run(
-        [*loopback_only, sys.executable, *words],
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    done = ended([*loopback_only, sys.executable, *words], **quiet)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert "2 nodes" in done.stdout
     assert "killed, and yet [1, 2]" in done.stdout
@@ -369,13 +352,7 @@ def test_workers_do_not_import_what_lies_around(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     for name in ("random", "json", "socket", "numpy"):
         (here / f"{name}.py").write_text("open('pwned', 'a').write(__name__)\nraise SystemExit")
-    done = subprocess.run(
-        [sys.executable, str(script)],  # as the command, whose own folder is elsewhere
-        cwd=here,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    # as the command, whose own folder is elsewhere
+    done = ended([sys.executable, str(script)], here)
     assert not (here / "pwned").exists()
     assert (done.stdout, done.returncode) == ("once\n[2, 3]\n", 0), done.stderr

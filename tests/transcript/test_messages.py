@@ -41,12 +41,15 @@ def check_round(folder: Path, entry: Entry) -> None:
     list(read_messages(folder, found, found.spans, set()))
 
 
-def some_messages(rng: np.random.Generator, size: int = 50) -> dict[tuple[str, str], Any]:
+@pytest.fixture
+def entry(tmp_path: Path, rng: np.random.Generator) -> Entry:
+    """Of four messages that are written in ``tmp_path``."""
     whom = [("sent", ""), ("returned", "a"), ("returned", "b"), ("returned", "c")]
-    return {
-        key: {"w": rng.normal(size=(size, 3)).astype(np.float32), "b": rng.normal(size=2)}
+    blocks = {
+        key: {"w": rng.normal(size=(50, 3)).astype(np.float32), "b": rng.normal(size=2)}
         for key in whom
     }
+    return written(tmp_path, blocks)
 
 
 @st.composite
@@ -109,10 +112,9 @@ def test_any_memory_order_and_byte_order_can_be_sent(tmp_path: Path) -> None:
     ],
 )
 def test_a_header_that_disagrees_with_the_index_is_unsound(
-    tmp_path: Path, rng: np.random.Generator, old: bytes, new: bytes
+    tmp_path: Path, entry: Entry, old: bytes, new: bytes
 ) -> None:
     """Though the digests of all messages are right."""
-    entry = written(tmp_path, some_messages(rng))
     check_round(tmp_path, entry)
     path = tmp_path / entry["file"]
     raw = path.read_bytes()
@@ -127,11 +129,8 @@ def test_a_header_that_disagrees_with_the_index_is_unsound(
         check_round(tmp_path, entry)
 
 
-def test_one_message_is_checked_without_the_others(
-    tmp_path: Path, rng: np.random.Generator
-) -> None:
+def test_one_message_is_checked_without_the_others(tmp_path: Path, entry: Entry) -> None:
     """A flipped byte is noticed by whoever reads its message, and by nobody else."""
-    entry = written(tmp_path, some_messages(rng))
     path = tmp_path / entry["file"]
     raw = bytearray(path.read_bytes())
     raw[-1] ^= 1  # of the last client's
@@ -144,12 +143,10 @@ def test_one_message_is_checked_without_the_others(
         check_round(tmp_path, entry)
 
 
-def test_a_message_that_is_not_there_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
-    entry = written(tmp_path, some_messages(rng))
-    with pytest.raises(FixRecording, match="round 3 has no message returned d"):
-        read(tmp_path, entry, "returned", "d")
-    with pytest.raises(FixRecording, match="round 3 has no message sent a"):
-        read(tmp_path, entry, "sent", "a")
+def test_a_message_that_is_not_there_is_named(tmp_path: Path, entry: Entry) -> None:
+    for way, who in (("returned", "d"), ("sent", "a")):
+        with pytest.raises(FixRecording, match=f"round 3 has no message {way} {who}"):
+            read(tmp_path, entry, way, who)
 
 
 @pytest.mark.parametrize(
@@ -206,19 +203,17 @@ def setting(**values: Any) -> Callable[[Entry], None]:
     ],
 )
 def test_a_strangers_index_line_is_checked(
-    tmp_path: Path, rng: np.random.Generator, change: Callable[[Entry], None]
+    tmp_path: Path, entry: Entry, change: Callable[[Entry], None]
 ) -> None:
     """Beside what ``attempts/`` try."""
-    entry = written(tmp_path, some_messages(rng))
     parse_round(tmp_path, entry)
     change(entry)
     with pytest.raises(FixRecording, match=r"index\.jsonl: the line of round .* is not valid"):
         parse_round(tmp_path, entry)
 
 
-def test_a_header_that_names_every_client_is_read_once(tmp_path: Path, rng: Any) -> None:
+def test_a_header_that_names_every_client_is_read_once(tmp_path: Path, entry: Entry) -> None:
     """Of an opened recording: a client's message is checked against its digest all the same."""
-    entry = written(tmp_path, some_messages(rng))
     found, checked = parse_round(tmp_path, entry), set[str]()
     keys = [("returned", who) for who in "ab"]
     before = list(read_messages(tmp_path, found, keys, checked))

@@ -135,9 +135,9 @@ def test_nothing_but_sums_can_be_reached_from_a_view_of_everybody(federate: Fede
     observed = list(sums)  # what an attack may keep of the rounds is walked as well
     singles = []
     for client in recording.clients:
-        _, sent, returned, _ = recording.link(client)
-        for name, models in returned.items():
-            singles += [*models.astype(float), *(sent[name].astype(float) - models)]
+        for _, sent, returned in recording.releases(client):
+            for name, model in returned.items():
+                singles += [model.astype(float), sent[name].astype(float) - model]
     for client, records in recording.truth().items():
         assert leaks((view, observed), recording, records["s"]) == set(), client
     there = [a for a in reachable((view, observed)) if isinstance(a, np.ndarray) and a.size > 1]

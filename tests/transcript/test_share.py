@@ -262,7 +262,7 @@ def test_without_the_other_secrets_what_needs_them_says_so(tmp_path: Path) -> No
     assert launch(attack_named("last_returned"), alone, 0).parameters.shape == (5 + 1,)
 
 
-def test_one_link_alone(run: Recording, whole: dict[str, Records], tmp_path: Path) -> None:
+def test_one_link_alone(run: Recording, tmp_path: Path) -> None:
     share(run, "attribute.s", EAVESDROPPER, tmp_path / "shared", clients=["2"])
     again = Recording.open(tmp_path / "shared")
     assert again.clients == ("2",)

@@ -72,7 +72,7 @@ def test_what_changes_or_goes_back_is_refused_and_nothing_is_lost(
             with pytest.raises(FixData, match=complaint):
                 recorder.round(number, {name: sent}, {"a": {name: sent}})
         recorder.round(4, message, {"a": message})
-    assert Recording.open(tmp_path / "run").link("a")[0].tolist() == [2, 4]
+    assert [e.number for e, _, _ in Recording.open(tmp_path / "run").releases("a")] == [2, 4]
     assert verify(tmp_path / "run").sound
 
 
@@ -147,14 +147,14 @@ def test_killed_for_real(tmp_path: Path, after: int) -> None:
     assert found.problems == ()
     assert found.unfinished
     assert not recording.closed
-    numbers, sent, returned, weights = recording.link("a")
-    assert len(numbers) >= after
-    assert numbers.tolist() == list(range(len(numbers))) == weights
-    for arrays in (sent, returned):
-        assert (arrays["w"] == numbers[:, None, None]).all()
+    observed = [*recording.releases("a")]
+    assert len(observed) >= after
+    for number, (entry, *messages) in enumerate(observed):
+        assert number == entry.number == entry.weights["a"]
+        assert all((arrays["w"] == number).all() for arrays in messages)
     # at most the round that was being written is lost
     written = {p.name.removesuffix(".part") for p in (path / "messages").glob("round-*")}
-    assert len(written) - len(numbers) in (0, 1)
+    assert len(written) - len(observed) in (0, 1)
 
 
 def test_a_truth_without_records_is_named(run: Path) -> None:
@@ -213,11 +213,9 @@ def test_the_order_of_names_in_a_mapping_says_nothing(tmp_path: Path) -> None:
     with Recorder(tmp_path / "run") as recorder:
         recorder.round(0, {"w": w, "b": b}, {"a": {"b": b + 1, "w": w + 1}})
         recorder.round(1, {"b": b + 2, "w": w + 2}, {"a": {"w": w + 3, "b": b + 3}})
-    _, sent, returned, _ = Recording.open(tmp_path / "run").link("a")
-    assert sent["w"][:, 0].tolist() == [1, 3]
-    assert sent["b"][:, 0].tolist() == [0, 2]
-    assert returned["w"][:, 0].tolist() == [2, 4]
-    assert returned["b"][:, 0].tolist() == [1, 3]
+    observed = [messages for _, *messages in Recording.open(tmp_path / "run").releases("a")]
+    expected = [[{"w": w + k, "b": b + k}, {"w": w + k + 1, "b": b + k + 1}] for k in (0, 2)]
+    np.testing.assert_equal(observed, expected)
 
 
 def test_tables_of_interleaved_clients_and_of_nobody(tmp_path: Path) -> None:

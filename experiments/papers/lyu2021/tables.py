@@ -1,6 +1,8 @@
 """lyu2021's tables 2 to 13, and what sections 5.2 and 5.4 describe in words.
 
-A table is its settings with what the paper claims there, and the methods that answer each.
+A table is its settings with what the paper claims there (as printed: ``claims.toml``), and the
+methods that answer each. "cos_matching" is the paper's own method ("Our" in its tables), and so is
+"gmm" for membership.
 """
 
 from __future__ import annotations
@@ -9,15 +11,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from experiments.papers.lyu2021.claims import COS, PRINTED, SOURCES, numbers
 from experiments.papers.lyu2021.run import Setting, measured
-from experiments.papers.scoring import IMPUTATION, OURS
+from experiments.papers.scoring import IMPUTATION, OURS, printed
 from experiments.runner import Cell, Experiment, Values, cell
 from overheard.attacks.attribute import CandidateDecode, MaxEntropy
 from overheard.attacks.baselines import PublicModel, RandomGuess
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, L2Lbfgs, Statistics
 from overheard.transcript.view import Attack
 
+PRINTED = printed("lyu2021")
+COS = "cos_matching"
+SOURCES: Mapping[str, tuple[str, str, tuple[int, ...]]] = {
+    "purchase100": ("c130", "c595", (50, 100, 500, 1000)),
+    "hs3d": ("c007", "c017", (50, 100, 500, 1000)),
+    "location30": ("c001", "c069", (50, 100, 300)),
+}
+"""Each with two attributes and the victim's sizes (tables 2 to 4), in the order of the columns of
+tables 5 to 8. Where the paper's index does not fit our columns these are attributes of comparable
+variance, as each data source says. `hs3d` is the paper's genome data."""
 MEMBERS_OURS, LABELS_OURS = "candidate_decode", "joint_decode"
 PIPELINE = f"gmm, then {COS}"
 PRIOR_KNOWN = f"{COS}, label prior known"
@@ -72,6 +83,11 @@ class Table:
     def claimed(self, one: Cell) -> Values:
         number = self.claims[Setting(**dict(one.setting))].get(one.method)  # type: ignore[arg-type]
         return {} if number is None else {"accuracy": number}
+
+
+def numbers(line: str) -> list[float | None]:
+    """A printed line; None for an empty cell."""
+    return [None if cell == "-" else float(cell) for cell in line.split()]
 
 
 def ours(setting: Setting) -> dict[str, Attack]:

@@ -69,7 +69,7 @@ class Structured:
 def own_model(program: Program, observed: Messages) -> OwnModel:
     """The model that the server would make of one client's releases alone."""
     if not program.makes_model:
-        raise ChooseAnotherAttack(f"{program.family!r} is a program that makes no model")
+        raise ChooseAnotherAttack(f"{program.settings.name!r} is a program that makes no model")
     try:
         return OwnModel(program.own(observed.exchanges))
     except FixConfig as error:

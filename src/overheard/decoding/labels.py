@@ -113,7 +113,6 @@ def group_posterior(
     predictions: Sequence[Array],
     client: Grouped,
     noise: float = 0.0,
-    options: GroupOptions | None = None,
 ) -> GroupPosterior:
     """The posterior of the groups' mean labels.
 
@@ -124,7 +123,7 @@ def group_posterior(
     Every group that the client may have needs two auxiliary records, and all numbers must be
     finite: the caller sees to it.
     """
-    options = options or GroupOptions()
+    options = GroupOptions()
     groups, how_many, size, counts = client
     n, none = len(labels), np.zeros(how_many)
     inside = np.eye(how_many)[groups]
@@ -260,9 +259,7 @@ class Residuals:
     chi2: float
 
 
-def solve_residuals(
-    features: Array, totals: Array, noise: Array, options: LabelOptions | None = None
-) -> Residuals:
+def solve_residuals(features: Array, totals: Array, noise: Array) -> Residuals:
     """Residuals (m,) from rows that say totals (k,) = features (k, m) @ residuals + noise, whose
     standard deviation (k,) is given."""
     left, strengths, right = linalg.svd(features / noise[:, None], full_matrices=False)
@@ -281,6 +278,6 @@ def solve_residuals(
         values=right.T @ (tau2 * strengths / shrink * seen),
         sd=sd,
         tau=float(np.sqrt(tau2)),
-        identified=sd <= (options or LabelOptions()).identified * np.sqrt(tau2),
+        identified=sd <= LabelOptions().identified * np.sqrt(tau2),
         chi2=chi2,
     )

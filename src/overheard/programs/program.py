@@ -52,7 +52,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,7 @@ from pydantic import Field, ValidationError, model_validator
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short
-from overheard.programs.recipe import Target
+from overheard.programs.recipe import Recipe, Target
 from overheard.programs.records import Encoding, Records, Spec, alike
 
 if TYPE_CHECKING:  # scipy: whoever only reads a description does without
@@ -74,17 +74,8 @@ ROUNDING = 1e-9
 """Relative to an array's largest number: float64 sums in another order differ by less."""
 Message = Mapping[str, NDArray[Any]]
 """Named arrays of any shape; bytes are an array of uint8."""
-
-
-class Terms(Protocol):
-    """The terms of any training or release: how records become inputs, and what the label is."""
-
-    @property
-    def encoding(self) -> Encoding: ...
-    @property
-    def target(self) -> Target: ...
-    def of(self, client: str) -> Terms: ...
-    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
+Terms: TypeAlias = "Recipe | Program"
+"""Of any training or release: how records become inputs, and what the label is."""
 
 
 @dataclass(frozen=True)
@@ -212,10 +203,6 @@ class Program(Spec):
     rounding: ClassVar[float] = ROUNDING
     """Of an answer, relative to an array's largest number."""
 
-    @property
-    def family(self) -> str:
-        return self.settings.name
-
     @classmethod
     def planned(
         cls, settings: Settings, encoding: Encoding, target: Target, records: Records
@@ -308,8 +295,8 @@ class Program(Spec):
         """The program whose release is the sum of those of so many clients; refuses where messages
         cannot be added."""
         raise FixConfig(
-            f"model {self.family!r}: its messages cannot be added up; secure aggregation does not "
-            "fit it"
+            f"model {self.settings.name!r}: its messages cannot be added up; secure aggregation "
+            "does not fit it"
         )
 
     def distance(self, returned: Message, repeated: Message) -> float:

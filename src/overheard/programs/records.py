@@ -102,7 +102,16 @@ Scale = Annotated[float, AfterValidator(_not_zero)]
 """What a number is divided by."""
 
 
-class Scaled(Spec):
+class _Block(Spec):
+    """How one column becomes inputs."""
+
+    @property
+    def width(self) -> int:
+        """How many of them."""
+        return 1
+
+
+class Scaled(_Block):
     """One input: ``(value - shift) / scale``."""
 
     block: Literal["scaled"] = "scaled"
@@ -114,12 +123,8 @@ class Scaled(Spec):
     scale: Scale = 1.0
     """What it is divided by then."""
 
-    @property
-    def width(self) -> int:
-        return 1
 
-
-class OneHot(Spec):
+class OneHot(_Block):
     """One input per value, 1 where the record has it."""
 
     block: Literal["one_hot"] = "one_hot"
@@ -134,7 +139,7 @@ class OneHot(Spec):
         return len(self.values)
 
 
-class Codes(Spec):
+class Codes(_Block):
     """One input: the place of the value among the values, ``(place - shift) / scale``. A value that
     is none of them stands between its neighbours."""
 
@@ -149,10 +154,6 @@ class Codes(Spec):
     scale: Scale = 1.0
     """What it is divided by then."""
 
-    @property
-    def width(self) -> int:
-        return 1
-
     def places(self, values: NDArray[Any]) -> NDArray[np.float64]:
         """The values' places, without shift and scale."""
         known, texts = np.asarray(self.values), values.astype(str)
@@ -161,7 +162,7 @@ class Codes(Spec):
         return np.asarray(result - np.where(hit, 0.0, 0.5), dtype=np.float64)
 
 
-class Pixels(Spec):
+class Pixels(_Block):
     """An image: a column with so many numbers a record, each ``(value - shift) / scale``."""
 
     block: Literal["pixels"] = "pixels"

@@ -30,8 +30,6 @@ def refuses(recipe: Terms, records: Records) -> str:
     """Why the client's own optimum is not one model."""
     if isinstance(recipe, Program):
         return "" if recipe.makes_model else "the clients run a program that makes no model"
-    if not isinstance(recipe, Recipe):
-        return "nobody says how the clients train"
     if not recipe.model.linear:
         return "a network's own optimum is not unique"
     if len(records) <= recipe.model.size:
@@ -43,13 +41,12 @@ def refuses(recipe: Terms, records: Records) -> str:
 def score(case: Case) -> Scorer:
     """How much worse than the client's own optimum a model does on the client's records."""
     recipe, records = case.recipe.of(case.view.client), case.records
-    why = refuses(recipe, records)
-    if isinstance(recipe, Program) and not why:
-        return _score_program(case, recipe)
-    if why or not isinstance(recipe, Recipe):
+    if why := refuses(recipe, records):
         linear = isinstance(recipe, Recipe) and recipe.model.linear
         who = f"client {case.view.client!r} has " if linear else ""
         raise FixData(f"{who}{why}, so a guess at it cannot be scored")
+    if isinstance(recipe, Program):
+        return _score_program(case, recipe)
     optimum, penalty = metrics.comparable_optimum(recipe, records)
     infinite = {"optimum": AT_INFINITY} if penalty else {}
 

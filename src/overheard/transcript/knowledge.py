@@ -65,8 +65,8 @@ class ClientProgram(Knowledge):
         if isinstance(self.program, Recipe):
             return self.program
         raise ChooseAnotherAttack(
-            f"attacks networks; these clients run the program {self.program.family!r}: choose an "
-            "attack on any program, which `overheard attacks` lists"
+            f"attacks networks; these clients run the program {self.program.settings.name!r}: "
+            "choose an attack on any program, which `overheard attacks` lists"
         )
 
     @property

@@ -390,15 +390,6 @@ class Recording:
         described = dict.fromkeys(check_client(who, index) for who in listed)
         return tuple(described | observed)
 
-    def link(self, client: str) -> tuple[NDArray[np.int64], Arrays, Arrays, list[float]]:
-        """Rounds, models sent, models returned (stacked by name) and weights of one client."""
-        observed = [*self.releases(client)]
-        numbers = np.array([entry.number for entry, _, _ in observed], dtype=np.int64)
-        weights = [entry.weights.get(client, np.nan) for entry, _, _ in observed]
-        ways: list[list[Any]] = [[one[way] for one in observed] or [{}] for way in (1, 2)]
-        sent, returned = ({n: np.stack([m[n] for m in way]) for n in way[0]} for way in ways)
-        return numbers, sent, returned, weights
-
     def releases(self, client: str) -> Iterator[tuple[Round, Arrays, Arrays]]:
         """Each round in which a client answered: what it was sent and returned, the arrays as they
         were, whatever their names and shapes."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from federations import candidates_of, sent_by
 from scipy import optimize, special
 
-from overheard.decoding.measurement import Measurement
 from overheard.errors import FixConfig, FixRecording
 from overheard.programs.families.newton import FAMILIES, Newton, NewtonSettings
-from overheard.programs.program import Candidates, Exchange
+from overheard.programs.program import Exchange
 from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, Records, Scaled
 
@@ -41,13 +41,9 @@ def newton(likelihood, **settings):
     )
 
 
-def candidates(records):
-    """Each record under both values of the secret."""
-    return Candidates(records, ({"s": 0.0}, {"s": 1.0}), len(records))
-
-
-def negative_log_likelihood(likelihood, inputs, labels):
+def negative_log_likelihood(likelihood, records):
     """Written out, up to a constant: the slow twin of the family's formulas."""
+    inputs, labels = np.column_stack([*(records[c] for c in "abcs"), np.ones(40)]), records["y"]
     forms = {
         "linear": lambda e: ((labels - e) ** 2 / 2).sum(),
         "logistic": lambda e: (np.logaddexp(0, e) - labels * e).sum(),
@@ -60,8 +56,7 @@ def negative_log_likelihood(likelihood, inputs, labels):
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_gradient_and_hessian_are_those_of_the_likelihood(likelihood):
     program, records = newton(likelihood), records_for(likelihood)
-    inputs = np.column_stack([*(records[c] for c in "abcs"), np.ones(len(records))])
-    loss = negative_log_likelihood(likelihood, inputs, records["y"])
+    loss = negative_log_likelihood(likelihood, records)
     b = np.random.default_rng(1).normal(0, 0.2, 5)
     answer = program.respond({"coefficients": b}, records, RNG)
     np.testing.assert_allclose(
@@ -87,8 +82,7 @@ def test_the_server_steps_to_the_optimum_of_all_records(likelihood):
         sent = program.following(
             sent, {str(k): program.respond(sent, half, RNG) for k, half in enumerate(halves)}
         )
-    inputs = np.column_stack([*(records[c] for c in "abcs"), np.ones(len(records))])
-    loss = negative_log_likelihood(likelihood, inputs, records["y"])
+    loss = negative_log_likelihood(likelihood, records)
     best = optimize.minimize(lambda b: loss(b) + 0.25 * (b[:-1] ** 2).sum(), np.zeros(5))
     np.testing.assert_allclose(sent["coefficients"], best.x, atol=1e-4)
 
@@ -97,7 +91,8 @@ def test_the_server_steps_to_the_optimum_of_all_records(likelihood):
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_the_measurement_is_exact_at_the_truth_and_only_there(likelihood, intercept):
     program, records = newton(likelihood, intercept=intercept), records_for(likelihood)
-    measurement, truth = measured(program, records)
+    measurement = program.measure(sent_by(program, records, 3), candidates_of(records))
+    truth = records["s"].astype(int)
     right = measurement.chi2_per_equation(np.eye(2)[truth])
     wrong = truth.copy()
     wrong[0] = 1 - wrong[0]
@@ -109,23 +104,14 @@ def test_a_column_that_never_varies_may_be_rounding_errors_to_its_client():
     """Its client took the mean of equal numbers from each, which need not leave zeros."""
     program, records = newton("logistic", ridge=1.0), records_for("logistic")
     theirs = Records({**records.columns, "c": np.full(40, 1.4e-14)})
-    observed = [Exchange(0, program.first(), program.respond(program.first(), theirs, RNG))]
+    observed = sent_by(program, theirs)
     known = {**records.columns, "c": np.zeros(40)}
     truth = np.eye(2)[records["s"].astype(int)]
-    measurement = program.measure(observed, candidates(Records(known)))
+    measurement = program.measure(observed, candidates_of(Records(known)))
     assert measurement.chi2 < 1e3
     other = Records({**known, "a": known["a"] + 1e-9})
-    wrong = program.measure(observed, candidates(other))
+    wrong = program.measure(observed, candidates_of(other))
     assert wrong.chi2_per_equation(truth) > 1e6 * measurement.chi2_per_equation(truth)
-
-
-def measured(program, records, rounds=3) -> tuple[Measurement, np.ndarray]:
-    sent, observed = program.first(), []
-    for number in range(rounds):
-        returned = program.respond(sent, records, RNG)
-        observed.append(Exchange(number, sent, returned))
-        sent = program.following(sent, {"only": returned})
-    return program.measure(observed, candidates(records)), records["s"].astype(int)
 
 
 def test_labels_and_records_that_do_not_fit_are_refused_by_name():
@@ -149,5 +135,5 @@ def test_labels_and_records_that_do_not_fit_are_refused_by_name():
 def test_messages_of_another_program_are_refused_in_a_line(returned):
     program, records = newton("logistic"), records_for("logistic")
     with pytest.raises(FixRecording) as refused:
-        program.measure([Exchange(4, program.first(), returned)], candidates(records))
+        program.measure([Exchange(4, program.first(), returned)], candidates_of(records))
     assert str(refused.value).startswith("round 4: ")

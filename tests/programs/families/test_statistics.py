@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from federations import generated_people, guessed, simulated
+from federations import candidates_of, generated_people, guessed, sent_by, simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +14,7 @@ from overheard.attacks import attack_named
 from overheard.decoding.subset_sums import Conditioning, Options, decode_subset_sums
 from overheard.errors import FixConfig, FixRecording, OverheardError
 from overheard.programs.families.statistics import Statistics, StatisticsSettings
-from overheard.programs.program import Candidates, Exchange
+from overheard.programs.program import Exchange
 from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, OneHot, Records, Scaled
 
@@ -50,19 +50,6 @@ def program(tables, records=None, **more):
     asked = StatisticsSettings.model_validate({"name": "statistics", "tables": tables, **more})
     population = some_records(200, 5) if records is None else records
     return Statistics.planned(asked, Encoding(blocks=blocks), Target(column="y"), population)
-
-
-def sent_by(made, records, rounds=1):
-    sent, observed = made.first(), []
-    for number in range(rounds):
-        returned = made.respond(sent, records, RNG)
-        observed.append(Exchange(number, sent, returned))
-        sent = made.following(sent, {"only": returned})
-    return observed
-
-
-def candidates_of(records):
-    return Candidates(records, ({"s": 0.0}, {"s": 1.0}), len(records))
 
 
 def test_numbers_are_those_that_anybody_computes():

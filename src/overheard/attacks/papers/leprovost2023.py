@@ -19,17 +19,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.label import Outside, gradients, output_rows, outside
+from overheard.attacks.label import BayesGroups, Outside, gradients, output_rows, outside
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import GroupMeans, LabelValues
-from overheard.transcript.knowledge import (
-    AuxiliaryData,
-    ClientProgram,
-    GroupCounts,
-    Groups,
-    Messages,
-)
+from overheard.transcript.knowledge import ClientProgram, Messages
 from overheard.transcript.view import Kinds, View
 
 Array = NDArray[np.float64]
@@ -48,8 +42,8 @@ class GroupMeansPinv:
     name: ClassVar[str] = "group_means_pinv"
     paper: ClassVar[str] = "leprovost2023"
     question: ClassVar[str] = "label"
-    needs: ClassVar[Kinds] = frozenset({Messages, ClientProgram, AuxiliaryData, Groups})
-    uses: ClassVar[Kinds] = frozenset({GroupCounts})
+    needs: ClassVar[Kinds] = BayesGroups.needs
+    uses: ClassVar[Kinds] = BayesGroups.uses
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
         return solved(view, 0, rng)
