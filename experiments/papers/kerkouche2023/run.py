@@ -344,7 +344,7 @@ EXPERIMENTS = (
     Experiment(
         "kerkouche2023-small", "who holds a record, small models", partial(figure, "membership"),
         lambda: [
-            cell(m, s, 30, dataset=f"{d}, logistic", size=20, clients=20, rounds=40)
+            cell(m, s, 30, s < 1, dataset=f"{d}, logistic", size=20, clients=20, rounds=40)
             for m in (OURS, "OLS", "REG") for d in SMALL for s in range(20)
         ],
     ),

@@ -34,7 +34,7 @@ like. An image is a row of bytes.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
 
@@ -123,9 +123,9 @@ def deal(  # noqa: PLR0913  # the records, and how to deal them
             f"{source.name}: no column {unknown[0]!r}; the columns are c000 to {names[-1]}"
         )
     table = Records({**dict(zip(names, columns, strict=True)), TARGET: labels})
-    clients = [f"participant {i + 1}" if i else VICTIM for i in range(participants)]
+    clients = (f"participant {i + 1}" if i else VICTIM for i in range(participants))
     roles["sensitive"] = tuple(attributes)
-    return _dealt(source, table, clients, (victim, public), seed, **roles)
+    return _dealt(source, table, clients, [participants, victim, public], seed, **roles)
 
 
 def deal_images(  # noqa: PLR0913  # as above
@@ -140,27 +140,28 @@ def deal_images(  # noqa: PLR0913  # as above
     seed: int = 0,
 ) -> Dataset:
     """So many clients of so many records each, and ``auxiliary`` images that are nobody's."""
-    names = [f"client {i:0{len(str(clients - 1))}d}" for i in range(clients)]
+    names = (f"client {i:0{len(str(clients - 1))}d}" for i in range(clients))
     table = Records({IMAGE: images, TARGET: labels.astype(np.float64)})
     roles = {"sensitive": (), "images": {IMAGE: shape}}
-    return _dealt(source, table, names, (records, auxiliary), seed, **roles)
+    return _dealt(source, table, names, [clients, records, auxiliary], seed, **roles)
 
 
 def _dealt(
-    source: Source, rows: Records, names: list[str], sizes: tuple[int, int], seed: int, **roles: Any
+    source: Source, rows: Records, names: Iterable[str], sizes: list[int], seed: int, **roles: Any
 ) -> Dataset:
-    """``names``: of the clients; ``sizes``: records of each, and how many are nobody's."""
-    each, nobodys = sizes
-    wanted = len(names) * each
-    if not names or each < 1 or nobodys < 0 or wanted + nobodys > len(rows):
+    """``names``: of the clients, made when it is known that there are records for so many;
+    ``sizes``: clients, records of each, and how many are nobody's."""
+    clients, each, nobodys = sizes
+    wanted = clients * each
+    if min(clients, each) < 1 or nobodys < 0 or wanted + nobodys > len(rows):
         raise FixConfig(
-            f"{source.name}: {len(names)} client(s) of {each} records and {nobodys} of nobody's "
+            f"{source.name}: {clients} client(s) of {each} records and {nobodys} of nobody's "
             f"cannot be dealt of {len(rows)}: ask for at least 1 client of 1 record, and no more "
             "in all"
         )
     order = stream(seed, source.name, "records").permutation(len(rows))
     return source.dataset(
-        Records({CLIENT: np.repeat(names, each), **rows.take(order[:wanted]).columns}),
+        Records({CLIENT: np.repeat(list(names), each), **rows.take(order[:wanted]).columns}),
         client=CLIENT,
         target=TARGET,
         task="classification",

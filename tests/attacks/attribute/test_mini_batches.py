@@ -33,7 +33,7 @@ def test_never_an_unflagged_collapse(tmp_path, rate, seed, column):
     secret = truth[VICTIM][column]
     accuracy = float(attribute_hits(guess, secret).mean())
     values = view.know(AttributeDomain).values
-    imputed = Imputer(seed).values(recipe, truth, VICTIM, column, values)
+    imputed = Imputer(seed).values(recipe, truth, VICTIM, view.target, values)
     best = max(majority_share(secret, values), float(imputed.hits.mean()))
     named = guess.diagnostics
     assert accuracy > best or "flag" in named or "undecided" in named
