@@ -44,7 +44,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from overheard.attacks.client import NO_DEFENCE, spread
@@ -200,17 +200,15 @@ class Explanation:
 # ----------------------------------------- how far off?
 
 
-def replayed(one: Explanation, clients: ArrayLike, sent: NDArray[Any], times: int) -> Array:
+def replayed(one: Explanation, clients: Iterable[str], sent: NDArray[Any], times: int) -> Array:
     """Updates (M, times, P) that these clients (M,) would send from these models (M, P), in their
     precision, under the same orders whenever batches and epochs are; where nothing is random one
     (M, 1, P), in double precision."""
     if certain(one.program):
         times, sent = 1, sent.astype(np.float64)
-    rng, who = np.random.default_rng(0), np.asarray(clients)
-    made = np.empty((len(sent), times, sent.shape[1]))
-    for name in np.unique(who):
-        training, own = replace(one.given[name], recipe=one.program), who == name
-        made[own] = training.updates(sent[own], times, rng).reshape(-1, *made.shape[1:])
+    rng, recipe = np.random.default_rng(0), one.program
+    ways = [(replace(one.given[c], recipe=recipe), m) for c, m in zip(clients, sent, strict=True)]
+    made = [training.updates(model, times, rng) for training, model in ways]
     return np.asarray(np.clip(np.nan_to_num(made, nan=1e9), -1e9, 1e9))
 
 
